@@ -1,0 +1,49 @@
+# The two commands that matter: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+SECONDS ?= 60
+SEED ?= 1
+
+.PHONY: help install demo test test-long fuzz lint types bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
+
+install: $(STAMP)  ## put planform into .venv/bin/planform
+
+$(STAMP): pyproject.toml sdk/pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ./sdk -e '.[dev,functions]'
+	@touch $@
+
+demo: install  ## start a control plane and watch it work
+	@$(BIN)/planform demo
+
+testbins: install
+	@$(BIN)/python tools/testbins.py ensure
+
+test: install lint types testbins  ## everything a change must pass
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
+
+test-long: install testbins  ## full enumerations
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600
+
+fuzz: install  ## fuzz for SECONDS from SEED
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
+
+lint: install  ## style and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: install  ## mypy --strict
+	$(BIN)/mypy
+
+bench: install testbins  ## benchmarks; each prints ratios
+	$(BIN)/python -m bench
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) dist build

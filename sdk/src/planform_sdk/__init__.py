@@ -1,0 +1,1 @@
+"""Write composition functions in Python: for planform and for Crossplane."""

@@ -1,0 +1,1 @@
+"""Kubernetes semantics as pure functions over JSON-shaped values: no I/O, no clock, no global state."""
