@@ -1,0 +1,1 @@
+"""Real things that tests run against, started and stopped by them."""
