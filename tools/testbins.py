@@ -92,9 +92,8 @@ class Workshop:
         if done.returncode != 0:
             said = self.log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
             last = said[-1] if said else "no output"
-            raise Unavailable(
-                f"{Path(command[0]).name} {command[1]} ended with {done.returncode}: {last} (see {self.log})"
-            )
+            what = " ".join([Path(command[0]).name, *command[1:4]])
+            raise Unavailable(f"{what} ended with {done.returncode}: {last} (see {self.log})")
         return done.stdout.decode(errors="replace")
 
 
