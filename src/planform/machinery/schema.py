@@ -1,0 +1,501 @@
+"""Structural schemas: what the API server does to every object it is sent, in one pass.
+
+`compile_schema` turns an OpenAPI v3 schema (with `x-kubernetes-*`) into closures once per CRD; `Schema.admit` then
+prunes unknown fields, fills in defaults and validates while it walks the object a single time. The embedded API server
+calls it on every write, `Schema.default` on every read of an object stored before a default was added.
+
+The walk is shaped by what is common: a value of the expected Python type costs one lookup and one comparison; nulls,
+floats that are integers and wrong types leave through `_settle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from planform.errors import FieldError
+from planform.machinery import schema_findings as say
+from planform.machinery.formats import is_short_name
+from planform.machinery.schema_findings import Findings, MapKey, Path, render, steps
+from planform.machinery.schema_values import (
+    InvalidSchema,
+    Rule,
+    SchemaDict,
+    is_type,
+    list_map_key,
+    type_error,
+    type_names,
+    value_errors,
+    value_rules,
+)
+
+__all__ = ["Findings", "InvalidSchema", "Schema", "compile_schema"]
+
+Resolve = Callable[[str], SchemaDict]
+Visit = Callable[[Any, Path, "_Walk"], None]
+
+_ROOT_FIELDS = ("apiVersion", "kind", "metadata")
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "object": (dict,),
+    "array": (list,),
+}
+_ANY_TYPE: tuple[type, ...] = (str, bool, int, float, dict, list)
+_DROP: Any = object()
+"""What `_settle` answers for a null that is to be dropped."""
+
+
+class _Walk:
+    """What one admission gathers on its way through the object."""
+
+    __slots__ = ("collect_unknown", "errors", "null_errors", "unknown")
+
+    def __init__(self, *, collect_unknown: bool, null_errors: bool) -> None:
+        self.collect_unknown = collect_unknown
+        self.null_errors = null_errors
+        self.unknown: list[str] = []
+        self.errors: list[tuple[Path, FieldError]] = []
+
+
+class _Node:
+    """One compiled schema node.
+
+    `expected` and `visit` are the fast way: a value of that type needs only this visit, or nothing if it is None.
+    `visits` has every allowed type. Nodes of recursive schemas refer to each other, so they are filled in after birth.
+    """
+
+    __slots__ = (
+        "default", "expected", "extra", "has_default", "items", "keeps_unknown", "nullable", "properties", "rules",
+        "schema", "visit", "visits",
+    )  # fmt: skip
+
+    def __init__(self, schema: SchemaDict) -> None:
+        self.schema = schema
+        self.expected: type = _Node
+        self.visit: Visit | None = None
+        self.visits: dict[type, Visit | None] = {}
+        self.rules: list[Rule] = []
+        self.nullable = bool(schema.get("nullable"))
+        self.has_default = schema.get("default") is not None
+        self.default: bytes = orjson.dumps(schema["default"]) if self.has_default else b""
+        self.keeps_unknown = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        self.properties: dict[str, _Node] = {}
+        self.extra: _Node | None = None
+        self.items: _Node | None = None
+
+    def new_default(self) -> Any:
+        return orjson.loads(self.default)
+
+    def children(self) -> Iterator[_Node]:
+        yield from self.properties.values()
+        if self.extra is not None:
+            yield self.extra
+        if self.items is not None:
+            yield self.items
+
+
+class Schema:
+    """A compiled schema. Objects are changed in place; nothing of them is kept."""
+
+    def __init__(self, root: _Node) -> None:
+        self._root = root
+        self._with_defaults = _nodes_above_defaults(root)
+        self.has_defaults = root in self._with_defaults
+
+    def admit(
+        self,
+        obj: dict[str, Any],
+        *,
+        old: dict[str, Any] | None = None,
+        collect_unknown: bool = True,
+        null_errors: bool = False,
+    ) -> Findings:
+        """Prune, default and validate in place.
+
+        With `old` (an update), a complaint about a part that did not change is dropped, so that an object stored
+        before a schema was tightened can still be edited elsewhere. `null_errors` is for server-side apply: a null
+        that would have been dropped is an error.
+        """
+        walk = _Walk(collect_unknown=collect_unknown, null_errors=null_errors)
+        root = self._root
+        if type(obj) is root.expected:
+            if root.visit is not None:
+                root.visit(obj, None, walk)
+        else:
+            _settle(root, obj, None, walk)
+        errors = walk.errors
+        if errors and old is not None:
+            errors = [found for found in errors if not self._unchanged(steps(found[0]), obj, old)]
+        walk.unknown.sort()
+        return Findings(walk.unknown, [error for _, error in errors])
+
+    def default(self, obj: dict[str, Any]) -> bool:
+        """Fill in defaults alone, as a read does; says whether anything changed."""
+        return self.has_defaults and self._default(self._root, obj)
+
+    def prune(self, obj: dict[str, Any]) -> list[str]:
+        """Drop unknown fields alone; answers their paths, sorted."""
+        unknown: list[str] = []
+        _prune(self._root, obj, None, unknown)
+        return sorted(unknown)
+
+    def _default(self, node: _Node, value: Any) -> bool:
+        changed = False
+        if type(value) is dict:
+            for name, child in node.properties.items():
+                if child.has_default and value.get(name) is None and not (name in value and child.nullable):
+                    value[name] = child.new_default()
+                    changed = True
+            for name, item in value.items():
+                below = node.properties.get(name) or node.extra
+                if below is not None and below in self._with_defaults:
+                    if item is None and below.has_default and not below.nullable:
+                        value[name] = item = below.new_default()
+                        changed = True
+                    changed |= self._default(below, item)
+        elif type(value) is list and node.items is not None and node.items in self._with_defaults:
+            for index, item in enumerate(value):
+                if item is None and node.items.has_default and not node.items.nullable:
+                    value[index] = item = node.items.new_default()
+                    changed = True
+                changed |= self._default(node.items, item)
+        return changed
+
+    def _unchanged(self, path: list[str | int | MapKey], new: Any, old: Any) -> bool:
+        """Whether some part on the way to `path` is in `old` too, and the same there."""
+        node: _Node | None = self._root
+        for step in path:
+            if isinstance(step, int):
+                keys = node.schema.get("x-kubernetes-list-map-keys") if node is not None else None
+                if not keys or not isinstance(new, list) or not isinstance(old, list) or step >= len(new):
+                    return False
+                new = new[step]
+                wanted = list_map_key(new, keys)
+                old = next((item for item in old if list_map_key(item, keys) == wanted), None)
+                node = node.items if node is not None else None
+            else:
+                name = step.key if isinstance(step, MapKey) else step
+                if not isinstance(new, dict) or not isinstance(old, dict) or (name in new) != (name in old):
+                    return False
+                if name not in new:
+                    return False
+                new, old = new[name], old[name]
+                node = (node.properties.get(name) or node.extra) if node is not None else None
+            if _same(new, old):
+                return True
+        return False
+
+
+def compile_schema(schema: SchemaDict, *, resolve: Resolve | None = None, root: bool = False) -> Schema:
+    """Compile a structural schema; raises InvalidSchema for one that no CRD could have.
+
+    `resolve` answers a `$ref` (built-in kinds have them, recursive ones too). With `root`, `apiVersion`, `kind` and
+    `metadata` are known and left alone, whatever the schema says, except that rules for metadata's name hold.
+    """
+    return Schema(_Compiler(resolve).node(schema, root=root))
+
+
+class _Compiler:
+    """Builds nodes; one per `$ref`, so that recursive schemas end."""
+
+    def __init__(self, resolve: Resolve | None) -> None:
+        self._resolve = resolve
+        self._by_ref: dict[tuple[str, bytes], _Node] = {}
+
+    def node(self, schema: SchemaDict, *, root: bool = False) -> _Node:
+        reference, siblings = _reference(schema)
+        if reference is None:
+            return self._fill(_Node(schema), root=root)
+        if self._resolve is None:
+            raise InvalidSchema(f'schema has a $ref to "{reference}" and nothing to resolve it with')
+        key = (reference, orjson.dumps(siblings, option=orjson.OPT_SORT_KEYS))
+        if key not in self._by_ref:
+            self._by_ref[key] = node = _Node({**self._resolve(reference), **siblings})
+            self._fill(node, root=root)
+        return self._by_ref[key]
+
+    def _fill(self, node: _Node, *, root: bool) -> _Node:
+        schema = node.schema
+        for name, sub in (schema.get("properties") or {}).items():
+            node.properties[name] = self.node(sub)
+        if root:
+            node.properties |= {name: _left_alone(node.properties.get(name)) for name in _ROOT_FIELDS}
+        elif schema.get("x-kubernetes-embedded-resource"):
+            node.properties |= {
+                "apiVersion": self.node(_API_VERSION),
+                "kind": self.node(_KIND),
+                "metadata": self.node(_OBJECT_META),
+            }
+        extra = schema.get("additionalProperties")
+        if extra is True or extra == {}:
+            node.extra = _scalars_only()
+        elif extra:
+            node.extra = self.node(extra)
+        if isinstance(schema.get("items"), Mapping):
+            node.items = self.node(schema["items"])
+
+        rules = value_rules(schema)
+        node.rules = rules[object]
+        if schema.get("x-kubernetes-embedded-resource"):
+            rules[dict].append(_EMBEDDED_RESOURCE)
+        names = type_names(schema)
+        for kind in dict.fromkeys(kind for name in names for kind in _PYTHON_TYPES[name]) if names else _ANY_TYPE:
+            checks = (*rules.get(kind, ()), *node.rules)
+            if kind is dict:
+                node.visits[dict] = _visit_object(node, checks)
+            elif kind is list and node.items is not None:
+                node.visits[list] = _visit_list(node.items, checks)
+            else:
+                node.visits[kind] = _visit_scalar(checks)
+        if len(names) == 1:
+            node.expected = _PYTHON_TYPES[names[0]][0]
+            node.visit = node.visits[node.expected]
+        return node
+
+
+def _reference(schema: SchemaDict) -> tuple[str | None, dict[str, Any]]:
+    """The `$ref` of a schema, also in the form `allOf: [$ref]` that lets it have siblings, and those siblings."""
+    reference = schema.get("$ref")
+    if reference is None and "type" not in schema and len(schema.get("allOf") or ()) == 1:
+        reference = schema["allOf"][0].get("$ref")
+    siblings = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "description")}
+    return (reference, siblings) if reference is not None else (None, {})
+
+
+def _left_alone(declared: _Node | None) -> _Node:
+    """A node that keeps whatever it is given and only complains as the declared schema's value rules do."""
+    node = _Node({"x-kubernetes-preserve-unknown-fields": True, "nullable": True})
+    visit: Visit | None = None
+    if declared is not None:
+        explain = value_errors(declared.schema)
+
+        def visit(value: Any, path: Path, walk: _Walk) -> None:
+            walk.errors.extend((path, error) for error in explain(value, path))
+
+    node.visits = dict.fromkeys(_ANY_TYPE, visit)
+    return node
+
+
+def _scalars_only() -> _Node:
+    """`additionalProperties: true` says nothing about what is inside: any key, but fields of objects are unknown."""
+    node = _Node({"nullable": True})
+    node.items = node
+    node.visits = dict.fromkeys(_ANY_TYPE) | {dict: _visit_object(node, ()), list: _visit_list(node, ())}
+    return node
+
+
+def _visit_scalar(rules: tuple[Rule, ...]) -> Visit | None:
+    if not rules:
+        return None
+    if len(rules) == 1:
+        holds, explain = rules[0]
+
+        def visit_one(value: Any, path: Path, walk: _Walk) -> None:
+            if not holds(value):
+                walk.errors.extend((path, error) for error in explain(value, path))
+
+        return visit_one
+
+    def visit(value: Any, path: Path, walk: _Walk) -> None:
+        for rule in rules:
+            if not rule.holds(value):
+                walk.errors.extend((path, error) for error in rule.explain(value, path))
+
+    return visit
+
+
+def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
+    lookup, extra, keeps_unknown = node.properties.get, node.extra, node.keeps_unknown
+    defaults = [(name, child) for name, child in node.properties.items() if child.has_default]
+
+    def visit(obj: dict[str, Any], path: Path, walk: _Walk) -> None:
+        dropped: list[str] | None = None
+        for name, value in obj.items():
+            child = lookup(name)
+            if child is None:
+                if extra is None:
+                    if not keeps_unknown:
+                        if dropped is None:
+                            dropped = []
+                        dropped.append(name)
+                        if walk.collect_unknown:
+                            walk.unknown.append(render((path, name)))
+                    continue
+                child = extra
+            if type(value) is child.expected:
+                visit_child = child.visit
+                if visit_child is not None:
+                    visit_child(value, (path, MapKey(name) if child is extra else name), walk)
+            else:
+                settled = _settle(child, value, (path, MapKey(name) if child is extra else name), walk)
+                if settled is _DROP:
+                    if dropped is None:
+                        dropped = []
+                    dropped.append(name)
+                elif settled is not value:
+                    obj[name] = settled
+        if dropped is not None:
+            for name in dropped:
+                del obj[name]
+        for name, child in defaults:
+            if name not in obj:
+                obj[name] = _settle(child, child.new_default(), (path, name), walk)
+        for rule in rules:
+            if not rule.holds(obj):
+                walk.errors.extend((path, error) for error in rule.explain(obj, path))
+
+    return visit
+
+
+def _visit_list(item: _Node, rules: tuple[Rule, ...]) -> Visit:
+    def visit(items: list[Any], path: Path, walk: _Walk) -> None:
+        for index, value in enumerate(items):
+            if type(value) is item.expected:
+                if item.visit is not None:
+                    item.visit(value, (path, index), walk)
+            else:
+                settled = _settle(item, value, (path, index), walk)
+                if settled is _DROP:
+                    walk.errors.append(((path, index), type_error(item.schema, None, (path, index))))
+                elif settled is not value:
+                    items[index] = settled
+        for rule in rules:
+            if not rule.holds(items):
+                walk.errors.extend((path, error) for error in rule.explain(items, path))
+
+    return visit
+
+
+def _settle(node: _Node, value: Any, path: Path, walk: _Walk) -> Any:
+    """The value to keep in place of one that is not simply of the expected type; `_DROP` for a null nobody wants."""
+    if value is None:
+        if node.nullable:
+            return None
+        if not node.has_default:
+            if not type_names(node.schema):
+                return None if walk.null_errors else _DROP
+            if walk.null_errors:
+                walk.errors.append((path, type_error(node.schema, None, path)))
+                return None
+            return _DROP
+        value = node.new_default()
+    kind = type(value)
+    if kind is float and int in node.visits and is_type(value, "integer"):
+        value, kind = int(value), int
+    if kind in node.visits:
+        visit = node.visits[kind]
+        if visit is not None:
+            visit(value, path, walk)
+        return value
+    walk.errors.append((path, type_error(node.schema, value, path)))
+    for rule in node.rules:
+        if not rule.holds(value):
+            walk.errors.extend((path, error) for error in rule.explain(value, path))
+    return value
+
+
+def _prune(node: _Node, value: Any, path: Path, unknown: list[str]) -> None:
+    if type(value) is dict and dict in node.visits:
+        for name in list(value):
+            child = node.properties.get(name) or node.extra
+            if child is not None:
+                _prune(child, value[name], (path, name), unknown)
+            elif not node.keeps_unknown:
+                unknown.append(render((path, name)))
+                del value[name]
+    elif type(value) is list and node.items is not None:
+        for index, item in enumerate(value):
+            _prune(node.items, item, (path, index), unknown)
+
+
+def _nodes_above_defaults(root: _Node) -> set[_Node]:
+    """Every node that has a default somewhere below it, so that reads skip all others."""
+    parents: dict[_Node, list[_Node]] = {}
+    pending, seen = [root], {root}
+    reached: list[_Node] = []
+    while pending:
+        node = pending.pop()
+        for child in node.children():
+            parents.setdefault(child, []).append(node)
+            if child.has_default:
+                reached.append(node)
+            if child not in seen:
+                seen.add(child)
+                pending.append(child)
+    above: set[_Node] = set()
+    while reached:
+        node = reached.pop()
+        if node not in above:
+            above.add(node)
+            reached.extend(parents.get(node, ()))
+    return above
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON: Python's `True == 1` must not make a change look like none."""
+    return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+
+
+def _embedded_errors(obj: dict[str, Any], path: Path) -> list[FieldError]:
+    found = [say.required(render((path, name))) for name in ("apiVersion", "kind") if name not in obj]
+    for name in ("apiVersion", "kind"):
+        if obj.get(name) == "":
+            found.append(say.invalid(render((path, name)), "", "must not be empty"))
+    version, kind = obj.get("apiVersion"), obj.get("kind")
+    if isinstance(version, str) and version.count("/") > 1:
+        found.append(say.invalid(render((path, "apiVersion")), version, f"unexpected GroupVersion string: {version}"))
+    if isinstance(kind, str) and kind and not (kind[0].isalpha() and is_short_name(kind.lower())):
+        detail = (
+            "may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric "
+            "characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. "
+            "'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+        )
+        found.append(say.invalid(render((path, "kind")), kind, detail))
+    return found
+
+
+_EMBEDDED_RESOURCE = Rule(lambda obj: not _embedded_errors(obj, None), _embedded_errors)
+_API_VERSION: SchemaDict = {"type": "string"}
+_KIND: SchemaDict = {"type": "string"}
+_TIME: SchemaDict = {"type": "string", "format": "date-time", "nullable": True}
+_TEXT: SchemaDict = {"type": "string"}
+_TEXTS: SchemaDict = {"type": "object", "additionalProperties": _TEXT}
+_OBJECT_META: SchemaDict = {
+    "type": "object",
+    "properties": {
+        "annotations": _TEXTS,
+        "creationTimestamp": _TIME,
+        "deletionGracePeriodSeconds": {"type": "integer", "format": "int64"},
+        "deletionTimestamp": _TIME,
+        "finalizers": {"type": "array", "items": _TEXT},
+        "generateName": _TEXT,
+        "generation": {"type": "integer", "format": "int64"},
+        "labels": _TEXTS,
+        "managedFields": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        "name": _TEXT,
+        "namespace": _TEXT,
+        "ownerReferences": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["apiVersion", "kind", "name", "uid"],
+                "properties": {
+                    "apiVersion": _TEXT,
+                    "blockOwnerDeletion": {"type": "boolean"},
+                    "controller": {"type": "boolean"},
+                    "kind": _TEXT,
+                    "name": _TEXT,
+                    "uid": _TEXT,
+                },
+            },
+        },
+        "resourceVersion": _TEXT,
+        "selfLink": _TEXT,
+        "uid": _TEXT,
+    },
+}
