@@ -1,0 +1,252 @@
+"""A queue of keys: each waits at most once, is in one pair of hands at a time, and comes back later after a failure.
+
+A key added while it is being worked on is handed out again afterwards, so no change is missed and no two workers meet
+on one key. Memory is bounded by the number of distinct keys; there is one timer for all that waits, and none at rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from enum import IntEnum
+from random import Random
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from planform.client.waits import Backoff
+from planform.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+
+PATIENCE = 8
+"""So many keys in a row may overtake keys of a lower priority; then one of those is handed out."""
+
+SLICE = 500
+"""So many keys may become ready before others on the event loop get a turn."""
+
+
+class Priority(IntEnum):
+    """Who goes first. A key that waits rises when it is added again more urgently; it never sinks."""
+
+    USER = 0  # somebody is looking: they created or changed the object
+    NORMAL = 1  # something it depends on changed, or it asked to come back
+    BACKGROUND = 2  # nothing is known to have changed: first sight at start-up, a periodic look
+
+
+class QueueClosed(Exception):
+    """The queue hands out nothing any more."""
+
+
+class WorkQueue(Generic[K]):
+    """Hands out keys with `get`, takes them back with `done`. Use it as a context manager: leaving closes it."""
+
+    def __init__(self, *, clock: Clock, rng: Random, backoff: Backoff = Backoff()) -> None:  # noqa: B008  (frozen)
+        self._clock = clock
+        self._rng = rng
+        self._backoff = backoff
+        self._ready: tuple[OrderedDict[K, float], ...] = tuple(OrderedDict() for _ in Priority)
+        self._level: dict[K, Priority] = {}  # of each key in _ready, the line it stands in
+        self._processing: dict[K, None] = {}
+        self._again: dict[K, Priority] = {}  # keys added while they are processed; a subset of _processing
+        self._due: dict[K, tuple[float, Priority]] = {}  # the moment at which a delayed key becomes ready
+        self._schedule: list[tuple[float, int, K]] = []  # a heap; entries that disagree with _due are void
+        self._order = itertools.count()
+        self._failures: dict[K, int] = {}
+        self._alarm: asyncio.Task[None] | None = None
+        self._getters: deque[asyncio.Future[None]] = deque()
+        self._overtaken = 0
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Keys that could be handed out now."""
+        return len(self._level)
+
+    @property
+    def delayed(self) -> int:
+        """Keys that wait for their time."""
+        return len(self._due)
+
+    @property
+    def processing(self) -> int:
+        """Keys that are in somebody's hands."""
+        return len(self._processing)
+
+    def oldest_wait(self) -> float:
+        """Seconds that the first key of the slowest line has been ready."""
+        heads = [next(iter(line.values())) for line in self._ready if line]
+        return self._clock.monotonic() - min(heads) if heads else 0.0
+
+    def add(self, key: K, *, priority: Priority = Priority.NORMAL) -> None:
+        """Have the key handed out as soon as it is its turn."""
+        if self._closed:
+            return
+        if key in self._processing:
+            self._again[key] = min(priority, self._again.get(key, priority))
+            return
+        standing = self._level.get(key)
+        if standing is not None:
+            if priority < standing:
+                since = self._ready[standing].pop(key)
+                self._ready[priority][key] = since
+                self._level[key] = priority
+            return
+        self._level[key] = priority
+        self._ready[priority][key] = self._clock.monotonic()
+        self._wake_one()
+
+    def add_after(self, key: K, seconds: float, *, priority: Priority = Priority.NORMAL) -> None:
+        """Add the key once that much time has passed; of several such wishes for a key the earliest counts."""
+        if self._closed:
+            return
+        if seconds <= 0:
+            self.add(key, priority=priority)
+            return
+        moment = self._clock.monotonic() + seconds
+        known = self._due.get(key)
+        if known is not None and known[0] <= moment:
+            if priority < known[1]:
+                self._due[key] = (known[0], priority)
+            return
+        self._due[key] = (moment, priority if known is None else min(priority, known[1]))
+        heapq.heappush(self._schedule, (moment, next(self._order), key))
+        if len(self._schedule) > 2 * len(self._due) + 64:
+            self._schedule = [entry for entry in self._schedule if self._holds(entry)]
+            heapq.heapify(self._schedule)
+        if self._schedule[0][2] == key:
+            self._set_alarm()
+
+    def add_rate_limited(
+        self, key: K, *, backoff: Backoff | None = None, priority: Priority = Priority.NORMAL
+    ) -> float:
+        """Add the key again after a failure; give the seconds it has to wait, longer with every failure in a row."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = (backoff or self._backoff).delay(failures, self._rng)
+        self.add_after(key, delay, priority=priority)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """The key did not fail this time: count its failures from nothing."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        return self._failures.get(key, 0)
+
+    async def ready(self) -> None:
+        """Wait until there is a key to hand out; raises QueueClosed once the queue is closed."""
+        while not self._level:
+            if self._closed:
+                raise QueueClosed
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._getters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake_one()  # the wake-up was for us; pass it on
+                raise
+            finally:
+                if waiter in self._getters:
+                    self._getters.remove(waiter)
+        if self._closed:
+            raise QueueClosed
+
+    def get_nowait(self) -> K:
+        """The next key, now in the caller's hands until `done`; raises LookupError if none is ready.
+
+        Handing a key out fulfils every wish for it, also those for later: what is still wanted is said afterwards.
+        """
+        if not self._level or self._closed:
+            raise LookupError("no key is ready")
+        line = self._next_line()
+        key, _ = line.popitem(last=False)
+        del self._level[key]
+        self._due.pop(key, None)
+        self._processing[key] = None
+        if self._level:
+            self._wake_one()
+        return key
+
+    async def get(self) -> K:
+        """Wait for the next key; raises QueueClosed once the queue is closed. Call `done` afterwards, whatever came."""
+        await self.ready()
+        return self.get_nowait()
+
+    def done(self, key: K) -> None:
+        """The caller has finished with the key; if it was added meanwhile, it is ready again."""
+        del self._processing[key]
+        priority = self._again.pop(key, None)
+        if priority is not None:
+            self.add(key, priority=priority)
+
+    def close(self) -> None:
+        """Hand out nothing more and forget what waits; keys in somebody's hands may still be given back."""
+        self._closed = True
+        self._level.clear()
+        self._due.clear()
+        self._schedule.clear()
+        self._again.clear()
+        self._failures.clear()
+        for line in self._ready:
+            line.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        for waiter in self._getters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _next_line(self) -> OrderedDict[K, float]:
+        """The most urgent line, or after PATIENCE keys in a row the line behind it, so that none waits for ever."""
+        lines = [line for line in self._ready if line]
+        if len(lines) == 1:
+            self._overtaken = 0
+            return lines[0]
+        if self._overtaken >= PATIENCE:
+            self._overtaken = 0
+            return min(lines[1:], key=lambda line: next(iter(line.values())))
+        self._overtaken += 1
+        return lines[0]
+
+    def _wake_one(self) -> None:
+        while self._getters:
+            waiter = self._getters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _holds(self, entry: tuple[float, int, K]) -> bool:
+        due = self._due.get(entry[2])
+        return due is not None and due[0] == entry[0]
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.create_task(self._wait_for_schedule(), name="queue-alarm")
+
+    async def _wait_for_schedule(self) -> None:
+        """Move keys to the ready lines as their time comes; ends when nothing is delayed."""
+        moved = itertools.count(1)
+        while self._schedule:
+            moment, _, key = self._schedule[0]
+            if not self._holds(self._schedule[0]):
+                heapq.heappop(self._schedule)
+            elif moment <= self._clock.monotonic():
+                heapq.heappop(self._schedule)
+                _, priority = self._due.pop(key)
+                self.add(key, priority=priority)
+                if next(moved) % SLICE == 0:
+                    await asyncio.sleep(0)
+            else:
+                await self._clock.sleep(moment - self._clock.monotonic())
+        self._alarm = None

@@ -1,0 +1,279 @@
+"""The work queue under a virtual clock: what is handed out, when, and what is left in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planform.client.waits import Backoff, time_limit
+from planform.clock import VirtualClock
+from planform.reconcile.queue import PATIENCE, Priority, QueueClosed, WorkQueue
+
+NO_JITTER = Backoff(first=1, most=30, jitter=0)
+
+
+def make_queue(clock: VirtualClock, backoff: Backoff = NO_JITTER) -> WorkQueue[str]:
+    return WorkQueue(clock=clock, rng=Random(1), backoff=backoff)
+
+
+def drain(queue: WorkQueue[str]) -> list[str]:
+    keys = []
+    while queue:
+        key = queue.get_nowait()
+        queue.done(key)
+        keys.append(key)
+    return keys
+
+
+async def test_a_key_added_many_times_is_handed_out_once() -> None:
+    queue = make_queue(VirtualClock())
+    for key in ("a", "b", "a", "a"):
+        queue.add(key)
+    assert drain(queue) == ["a", "b"]
+
+
+async def test_a_key_in_hand_is_not_handed_out_again_until_it_is_done() -> None:
+    queue = make_queue(VirtualClock())
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("a")
+    assert len(queue) == 0
+    queue.done("a")
+    assert await queue.get() == "a"
+    queue.done("a")
+    assert (len(queue), queue.processing) == (0, 0)
+
+
+async def test_a_waiting_worker_is_woken_by_an_add() -> None:
+    queue = make_queue(VirtualClock())
+    waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.add("a")
+    queue.add("b")
+    assert await asyncio.gather(*waiting) == ["a", "b"]
+
+
+async def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
+    queue = make_queue(VirtualClock())
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    first.cancel()
+    assert await second == "a"
+
+
+async def test_a_key_that_a_user_changed_goes_first() -> None:
+    queue = make_queue(VirtualClock())
+    queue.add("start-up", priority=Priority.BACKGROUND)
+    queue.add("dependent")
+    queue.add("edited", priority=Priority.USER)
+    assert drain(queue) == ["edited", "dependent", "start-up"]
+
+
+async def test_a_waiting_key_rises_and_never_sinks() -> None:
+    queue = make_queue(VirtualClock())
+    queue.add("a", priority=Priority.NORMAL)
+    queue.add("b", priority=Priority.BACKGROUND)
+    queue.add("b", priority=Priority.USER)
+    queue.add("b", priority=Priority.BACKGROUND)
+    assert drain(queue) == ["b", "a"]
+
+
+async def test_urgent_keys_do_not_starve_the_others() -> None:
+    queue = make_queue(VirtualClock())
+    queue.add("patient", priority=Priority.BACKGROUND)
+    for number in range(100):
+        queue.add(f"urgent-{number}", priority=Priority.USER)
+    assert drain(queue).index("patient") == PATIENCE
+
+
+async def test_the_priority_of_a_key_added_while_in_hand_is_kept() -> None:
+    queue = make_queue(VirtualClock())
+    queue.add("a")
+    queue.get_nowait()
+    queue.add("a", priority=Priority.USER)
+    queue.add("b")
+    queue.done("a")
+    assert drain(queue) == ["a", "b"]
+
+
+async def test_a_delayed_key_comes_at_its_time_and_the_earliest_wish_counts() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    queue.add_after("a", 60)
+    queue.add_after("b", 30)
+    queue.add_after("a", 10)
+    queue.add_after("a", 90)
+    await clock.advance(9.9)
+    assert len(queue) == 0
+    await clock.advance(0.1)
+    assert drain(queue) == ["a"]
+    await clock.advance(1000)
+    assert drain(queue) == ["b"]
+
+
+async def test_handing_a_key_out_fulfils_its_wish_for_later() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    queue.add_after("a", 60)
+    queue.add("a")
+    assert drain(queue) == ["a"]
+    await clock.advance(120)
+    assert drain(queue) == []
+
+
+async def test_a_delay_of_nothing_is_no_delay() -> None:
+    queue = make_queue(VirtualClock())
+    queue.add_after("a", 0)
+    assert drain(queue) == ["a"]
+
+
+async def test_failures_wait_longer_and_longer_up_to_a_cap_and_start_anew_after_success() -> None:
+    queue = make_queue(VirtualClock())
+    assert [queue.add_rate_limited("a") for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert queue.failures("a") == 7
+    queue.forget("a")
+    assert queue.add_rate_limited("a") == 1
+
+
+async def test_an_hour_of_backoff_takes_milliseconds_and_the_same_seed_gives_the_same_run() -> None:
+    async def run() -> list[float]:
+        clock = VirtualClock()
+        moments = []
+        async with make_queue(clock, Backoff(first=0.5, most=300)) as queue:
+            queue.add("a")
+            while clock.monotonic() < 3600:
+                while not queue:
+                    await clock.advance(clock.next_deadline or 0)
+                queue.done(queue.get_nowait())
+                moments.append(clock.monotonic())
+                queue.add_rate_limited("a")
+        return moments
+
+    started = time.perf_counter()
+    first = await run()
+    assert time.perf_counter() - started < 0.5
+    assert 15 < len(first) < 40
+    assert first == await run()
+
+
+async def test_there_is_one_timer_for_all_delayed_keys_and_none_at_rest() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    before = len(asyncio.all_tasks())
+    for number in range(1000):
+        queue.add_after(str(number), 1000 - number)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == before + 1
+    await clock.advance(1000)
+    assert len(drain(queue)) == 1000
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == before
+
+
+async def test_wishes_that_are_overtaken_leave_nothing_in_memory() -> None:
+    queue = make_queue(VirtualClock())
+    for number in range(10_000):
+        queue.add_after("a", 10_000 - number)
+    assert len(queue._schedule) < 100
+    queue.close()
+
+
+async def test_a_closed_queue_wakes_everyone_and_takes_nothing() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    queue.add("in-hand")
+    queue.get_nowait()
+    getter = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add_after("later", 5)
+    queue.close()
+    with pytest.raises(QueueClosed):
+        await getter
+    queue.add("x")
+    queue.done("in-hand")
+    await clock.advance(10)
+    assert (len(queue), queue.delayed, queue.processing) == (0, 0, 0)
+
+
+async def test_the_oldest_wait_is_known() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    assert queue.oldest_wait() == 0
+    queue.add("a", priority=Priority.BACKGROUND)
+    await clock.advance(7)
+    queue.add("b", priority=Priority.USER)
+    assert queue.oldest_wait() == 7
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["add", "after", "get", "done", "tick"]), st.integers(0, 4)), max_size=60))
+def test_no_key_is_lost_doubled_or_in_two_hands(steps: list[tuple[str, int]]) -> None:
+    """Whatever the order: a key added after it was last handed out is handed out again once the hands are free."""
+
+    async def play() -> None:
+        clock = VirtualClock()
+        owed: set[str] = set()
+        in_hand: set[str] = set()
+        async with make_queue(clock) as queue:
+            for step, number in steps:
+                key = str(number)
+                if step == "add":
+                    queue.add(key)
+                    owed.add(key)
+                elif step == "after":
+                    queue.add_after(key, number)
+                    owed.add(key)
+                elif step == "tick":
+                    await clock.advance(number)
+                elif step == "get" and queue:
+                    got = queue.get_nowait()
+                    assert got in owed and got not in in_hand
+                    in_hand.add(got)
+                    owed.discard(got)
+                elif step == "done" and key in in_hand:
+                    in_hand.discard(key)
+                    queue.done(key)
+            for key in in_hand:
+                queue.done(key)
+            await clock.advance(5)
+            assert set(drain(queue)) == owed
+
+    asyncio.run(play())
+
+
+def test_jitter_only_shortens_a_wait() -> None:
+    rng = Random(3)
+    delays = [Backoff(first=1, most=10, jitter=0.5).delay(20, rng) for _ in range(200)]
+    assert 5 <= min(delays) < 6 and 9 < max(delays) <= 10
+    assert Backoff(first=1, most=10, jitter=0).delay(10**6, rng) == 10
+
+
+async def test_a_time_limit_follows_its_clock() -> None:
+    clock = VirtualClock()
+
+    async def wait() -> None:
+        async with time_limit(clock, 60):
+            await clock.sleep(120)
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    await clock.advance(59)
+    assert not task.done()
+    await clock.advance(1)
+    with pytest.raises(TimeoutError):
+        await task
+
+
+async def test_a_block_within_its_time_limit_leaves_no_task() -> None:
+    before = len(asyncio.all_tasks())
+    async with time_limit(VirtualClock(), 60):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == before
