@@ -155,7 +155,7 @@ def test_a_bare_name_and_a_reference_resolve_alike_and_a_wrong_one_does_not() ->
 
 
 def test_messages_exist_for_every_kind_and_agree_with_its_schema() -> None:
-    table = builtin.messages()
+    table = builtin.protobuf_table()
     for kind in BUILTIN_KINDS:
         fields = {field.json for field in table.root(kind.api_version, kind.kind).fields.values()}
         assert fields | {"apiVersion", "kind"} == set(schema_of(kind.gvk)["properties"]), kind.gvk
@@ -174,7 +174,7 @@ def test_messages_exist_for_every_kind_and_agree_with_its_schema() -> None:
     ],
 )
 def test_field_numbers_are_those_of_the_wire(name: str, numbers: dict[int, str]) -> None:
-    fields = builtin.messages().message(name).fields
+    fields = builtin.protobuf_table().message(name).fields
     assert {number: fields[number].json for number in numbers} == numbers
 
 

@@ -223,7 +223,7 @@ AS_WRITTEN_BY_GO: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("kind", AS_WRITTEN_BY_GO)
 def test_a_body_written_by_go_becomes_the_object_its_json_would_have_been(kind: str) -> None:
     body, expected = AS_WRITTEN_BY_GO[kind]
-    assert decode(base64.b64decode(body), builtin.messages()) == expected
+    assert decode(base64.b64decode(body), builtin.protobuf_table()) == expected
 
 
 # An encoder for the tests only: small, and independent of the decoder's reading of the wire.
@@ -356,7 +356,7 @@ def test_any_bytes_give_an_object_or_the_one_error(noise: bytes, kind: str, data
     at = data.draw(st.integers(0, len(good)))
     for body in (noise, b"k8s\x00" + noise, good[:at] + noise + good[at + len(noise) :]):
         try:
-            decoded = decode(body, builtin.messages())
+            decoded = decode(body, builtin.protobuf_table())
         except KubeProtoError:
             continue
         assert json.loads(json.dumps(decoded)) == decoded
@@ -455,7 +455,7 @@ def test_the_kind_of_the_url_stands_in_for_a_silent_envelope() -> None:
 
 
 def test_delete_options_are_read_whatever_version_they_claim() -> None:
-    decoded = decode(envelope("example.org/v7", "DeleteOptions", tagged(1, 0)), builtin.messages())
+    decoded = decode(envelope("example.org/v7", "DeleteOptions", tagged(1, 0)), builtin.protobuf_table())
     assert decoded == {"apiVersion": "example.org/v7", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
 
 
@@ -484,6 +484,9 @@ GROUP_START = varint(1 << 3 | 3)
         pytest.param(envelope("v1", "Tree", b"\x80" * 11), "cut off or too long", id="endless number"),
         pytest.param(envelope("v1", "Tree", varint(1 << 3 | 2) + varint(2**63)), "past the end", id="huge length"),
         pytest.param(envelope("v1", "Tree", b"\x0a\x00" * 130_000 * 2), "more than 250000 values", id="too many"),
+        pytest.param(
+            envelope("v1", "Tree", tagged(8, b"\0" * 260_000)), "more than 250000 values", id="too many packed"
+        ),
     ],
 )
 def test_a_body_that_is_wrong_is_refused_with_the_reason(body: bytes, complaint: str) -> None:

@@ -154,7 +154,7 @@ def descriptions_of(name: str) -> Mapping[str, str]:
 
 
 @cache
-def messages() -> MessageTable:
+def protobuf_table() -> MessageTable:
     """The protobuf messages of the built-in types, for `kubeproto.decode`."""
     roots = {(kind.api_version, kind.kind): schema_name(kind.gvk) for kind in BUILTIN_KINDS}
     roots |= {(gvk.api_version, gvk.kind): schema_name(gvk) for gvk in (SCALE, TOKEN_REQUEST)}

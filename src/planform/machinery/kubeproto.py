@@ -1,9 +1,9 @@
 """Kubernetes' protobuf request bodies, decoded into the JSON-shaped object that the client meant.
 
 kubectl and helm write built-in kinds this way and do not fall back to JSON, so a server has to read it; nobody needs
-it to answer so. The decoder is driven by a table of messages (`planform.api.builtin.messages()`), because the field
-numbers are data. What comes out is what the same Go client would have sent as JSON: Go writes every non-pointer field
-on the wire, so a zero there means absent unless the table says that JSON writes it.
+it to answer so. Field numbers are data, so the decoder is driven by a table of messages
+(`planform.api.builtin.protobuf_table()`). What comes out is what the same Go client would have sent as JSON: Go writes
+every non-pointer field on the wire, so a zero there means absent unless the table says that JSON writes it.
 
 Bodies come from strangers. Every length is checked against what is left before anything is read, nesting and the
 number of values are limited, fields that the table does not know are skipped, and anything else that is wrong raises
@@ -142,11 +142,14 @@ class _Decoder:
                 raise KubeProtoError(f"wire type {wire_type} of field {number} at byte {position} is not supported")
             if position > end:
                 raise KubeProtoError(f"field {number} runs {position - end} bytes past the end of its message")
-            self._values += 1
-            if self._values > MAX_VALUES:
-                raise KubeProtoError(f"the body has more than {MAX_VALUES} values")
+            self._count()
             found.append((number, (wire_type, start, extra)))
         return found
+
+    def _count(self) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise KubeProtoError(f"the body has more than {MAX_VALUES} values")
 
     def _varint(self, position: int, end: int) -> tuple[int, int]:
         value = shift = 0
@@ -221,7 +224,7 @@ class _Decoder:
         while position < end:
             value, position = self._varint(position, end)
             values.append(_VARINTS[scalar](value))
-        self._values += len(values)
+            self._count()
         return values
 
     def _scalar(self, scalar: str, piece: _Piece) -> Any:
