@@ -1,0 +1,277 @@
+"""Server-side apply, and who owns what after any other write.
+
+Two entry points, both pure: `apply` merges what one manager wants into an object, and `track_update` says who owns the
+fields of an object that was written in any other way. They return new values, never change their arguments, and leave
+defaulting, validation and the resourceVersion check to the caller.
+
+Versions: conversion between versions of a kind changes only apiVersion, so sets written in different versions are
+compared as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from planform.errors import ApplyConflict
+from planform.machinery.managed_fields import (
+    APPLY,
+    UPDATE,
+    Fields,
+    Holding,
+    Owner,
+    Owners,
+    difference,
+    encode,
+    entry,
+    fold_oldest_updaters,
+    intersection,
+    owner,
+    paths,
+    settled,
+    stored_owners,
+    union,
+    with_declared,
+    written_owners,
+)
+from planform.machinery.merging import fresh, merge, without
+from planform.machinery.ownership import applied, changed, created_below, same
+from planform.machinery.typed import TypedError, TypeNode, type_errors
+
+Object = dict[str, Any]
+
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+_METADATA: Final[Fields] = {"f:metadata": {}}
+
+
+def apply(
+    live: Object | None,
+    config: Object,
+    *,
+    node: TypeNode,
+    manager: str,
+    api_version: str,
+    subresource: str = "",
+    force: bool = False,
+    now: str,
+    status_subresource: bool = False,
+) -> Object:
+    """The object after `manager` applied `config`, with its managedFields; `live` is None if it is to be created.
+
+    What this manager applied before and left out now is removed unless others own it. An apply that changes nothing
+    returns an object equal to `live`, times included. Untracked metadata (uid, resourceVersion ...) stays as it is in
+    `live`: preconditions that the configuration carries are the caller's to check.
+
+    Raises ApplyConflict if others own fields that would change and `force` is not set, TypedError if the configuration
+    does not fit its type.
+    """
+    _check_type(node, config, api_version)
+    reach = _Reach(subresource, status_subresource)
+    before, wanted = reach.of(live or {}), reach.of(config)
+    former = _settled(stored_owners(_entries(live)), node)
+    untracked = not former
+    if live is not None and untracked:
+        former = _written_by(
+            owner(BEFORE_FIRST_APPLY, UPDATE, api_version, subresource), node, before, api_version, now
+        )
+    me = owner(manager, APPLY, api_version, subresource)
+    claimed = applied(node, wanted) or {}
+    last = former[me].fields if me in former else {}
+    owners = {**former, me: Holding(claimed, api_version, former[me].time if me in former else now)}
+
+    after = merge(node, before, wanted) if before else wanted
+    if difference(last, claimed):
+        after = _pruned(node, after, last, owners)
+    written, removed = _changes(node, before, after)
+    conflicts = _conflicts(owners, me, written)
+    if conflicts and not force:
+        raise _conflict_error(conflicts)
+    lost = union(written, removed)
+    for who, what in owners.items():
+        if who != me:
+            owners[who] = what._replace(fields=difference(what.fields, lost))
+    owners = {who: what for who, what in owners.items() if what.fields}
+    if me in owners and (written or removed or owners != former):
+        owners[me] = owners[me]._replace(time=now)
+
+    merged = fresh(reach.put(live or {}, after))
+    return _with_entries(merged, owners, unchanged=not untracked and owners == former)
+
+
+def track_update(
+    live: Object | None,
+    new: Object,
+    *,
+    node: TypeNode,
+    manager: str,
+    api_version: str,
+    subresource: str = "",
+    now: str,
+    status_subresource: bool = False,
+) -> list[dict[str, Any]]:
+    """metadata.managedFields after a write other than apply turned `live` (None: a creation) into `new`.
+
+    A managedFields list in `new` replaces the live one first: it is how clients rewrite ownership. An empty list, or
+    one empty entry, ends tracking; none at all, or one that cannot be read, leaves the live one in force.
+    """
+    given = None if subresource else new.get("metadata", {}).get("managedFields")
+    me = owner(manager, UPDATE, api_version, subresource)
+    reach = _Reach(subresource, status_subresource)
+    if live is None and not given:
+        fields = reach.created(node, new)
+        return [entry(me, Holding(fields, api_version, now))] if fields else []
+    stored = _entries(live)
+    former = _settled(stored_owners(stored), node)
+    owners = former if given is None or given == stored else _given_owners(given, former, node)
+    if live is not None and not owners:
+        return []
+    written, removed = _changes(node, reach.of(live or {}), reach.of(new))
+    if written or removed:
+        lost = union(written, removed)
+        owners = {who: what._replace(fields=difference(what.fields, lost)) for who, what in owners.items()}
+        if written:
+            held = owners[me].fields if me in owners else {}
+            owners[me] = Holding(union(held, written), api_version, now)
+    elif owners is former:
+        return list(stored)
+    return encode(fold_oldest_updaters({who: what for who, what in owners.items() if what.fields}))
+
+
+def same_but_bookkeeping(old: Object, new: Object) -> bool:
+    """Whether a write changes nothing that counts: equal but for resourceVersion and the times in managedFields."""
+    return same(_without_bookkeeping(old), _without_bookkeeping(new))
+
+
+def _without_bookkeeping(obj: Object) -> Object:
+    metadata = {name: value for name, value in obj.get("metadata", {}).items() if name != "resourceVersion"}
+    entries = metadata.pop("managedFields", None) or ()
+    if entries:
+        metadata["managedFields"] = [{name: item[name] for name in item if name != "time"} for item in entries]
+    return {**obj, "metadata": metadata}
+
+
+class _Reach:
+    """Which top-level fields a request can touch: …/status only status, the main path all but it (if there is one)."""
+
+    __slots__ = ("_status_only", "_without_status")
+
+    def __init__(self, subresource: str, status_subresource: bool) -> None:
+        self._status_only = subresource == "status"
+        self._without_status = status_subresource and not self._status_only
+
+    def of(self, obj: Object) -> Object:
+        if self._status_only:
+            return {"status": obj["status"]} if "status" in obj else {}
+        if self._without_status and "status" in obj:
+            return {name: value for name, value in obj.items() if name != "status"}
+        return obj
+
+    def put(self, obj: Object, part: Object) -> Object:
+        """The object with its reachable part replaced."""
+        if self._status_only:
+            return {**{name: value for name, value in obj.items() if name != "status"}, **part}
+        if self._without_status and "status" in obj:
+            return {**part, "status": obj["status"]}
+        return part
+
+    def created(self, node: TypeNode, obj: Object) -> Fields:
+        return _no_root_metadata(created_below(node, self.of(obj)))
+
+
+def _no_root_metadata(fields: Fields) -> Fields:
+    """Labels and such have owners; metadata itself does not. The set was made by the caller and is changed in place."""
+    metadata = fields.get("f:metadata")
+    if metadata is not None:
+        metadata.pop(".", None)
+        if not metadata:
+            del fields["f:metadata"]
+    return fields
+
+
+def _changes(node: TypeNode, old: Object, new: Object) -> tuple[Fields, Fields]:
+    written, removed = changed(node, old, new)
+    return _no_root_metadata(written or {}), _no_root_metadata(removed or {})
+
+
+def _written_by(who: Owner, node: TypeNode, obj: Object, api_version: str, now: str) -> Owners:
+    fields = _no_root_metadata(created_below(node, obj))
+    return {who: Holding(fields, api_version, now)} if fields else {}
+
+
+def _entries(live: Object | None) -> list[dict[str, Any]]:
+    return (live or {}).get("metadata", {}).get("managedFields") or []
+
+
+def _given_owners(given: list[Any], former: Owners, node: TypeNode) -> Owners:
+    if not given or given == [{}]:
+        return {}
+    try:
+        return _settled(written_owners(given), node)
+    except ValueError:
+        return former
+
+
+def _settled(owners: Owners, node: TypeNode) -> Owners:
+    return {who: what._replace(fields=settled(what.fields, node)) for who, what in owners.items()}
+
+
+def _pruned(node: TypeNode, merged: Object, last: Fields, owners: Owners) -> Object:
+    """The merged object less what its manager applied last and nobody claims now.
+
+    A structure goes with the last owned field in it, and an item of a list with its last owner; both take along what
+    nobody owns inside them. What stands outside what was last applied stays, owned or not.
+    """
+    everyone = _METADATA
+    for what in owners.values():
+        everyone = union(everyone, what.fields)
+    owned, last = with_declared(everyone, node), difference(with_declared(last, node), _METADATA)
+    everything = with_declared(applied(node, merged) or {}, node)
+    bare = with_declared(applied(node, without(node, merged, last)) or {}, node)
+    kept = without(node, merged, difference(everything, union(bare, owned)))
+    remaining = with_declared(applied(node, kept) or {}, node)
+    result: Object = without(node, merged, intersection(difference(everything, remaining), last))
+    return result
+
+
+def _conflicts(owners: Owners, me: Owner, written: Fields) -> dict[Owner, Fields]:
+    shared = {who: intersection(what.fields, written) for who, what in owners.items() if who != me}
+    return {who: fields for who, fields in sorted(shared.items()) if fields}
+
+
+def _conflict_error(conflicts: Mapping[Owner, Fields]) -> ApplyConflict:
+    found = [(who, path) for who, fields in conflicts.items() for path in paths(fields)]
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path} for who, path in found
+    ]
+    if len(found) == 1:
+        text = f"Apply failed with 1 conflict: conflict with {found[0][0]}: {found[0][1]}"
+    else:
+        lines = [line for who, fields in conflicts.items() for line in (f"conflicts with {who}:", *_bulleted(fields))]
+        text = "\n".join([f"Apply failed with {len(found)} conflicts: {lines[0]}", *lines[1:]])
+    return ApplyConflict(text, details={"causes": causes})
+
+
+def _bulleted(fields: Fields) -> list[str]:
+    return [f"- {path}" for path in paths(fields)]
+
+
+def _check_type(node: TypeNode, config: Object, api_version: str) -> None:
+    errors = list(type_errors(node, config))
+    if not errors:
+        return
+    metadata = config.get("metadata") or {}
+    named = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    versioned = api_version if "/" in api_version else f"/{api_version}"
+    text = errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
+    what = f"{named}; {versioned}, Kind={config.get('kind', '')}"
+    raise TypedError(f"failed to create typed patch object ({what}): {text}")
+
+
+def _with_entries(obj: Object, owners: Owners, *, unchanged: bool) -> Object:
+    if unchanged:
+        return obj
+    metadata = obj.setdefault("metadata", {})
+    metadata.pop("managedFields", None)
+    if owners:
+        metadata["managedFields"] = encode(fold_oldest_updaters(owners))
+    return obj
