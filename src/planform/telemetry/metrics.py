@@ -120,7 +120,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._metrics: dict[str, Counter | Gauge | Histogram] = {}
-        self._refreshers: list[Callable[[], None]] = []
+        self._refreshers: dict[Callable[[], None], None] = {}
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
         """`name` ends in `_total`, as both text formats want it."""
@@ -139,9 +139,13 @@ class Registry:
             raise ValueError(f"buckets of {name} are not strictly increasing: {tuple(buckets)}")
         return self._register(Metric("histogram", name, help, tuple(labels), lambda: HistogramSeries(bounds)))
 
-    def before_render(self, refresh: Callable[[], None]) -> None:
-        """Have gauges that cost something to know (a queue's length, a file's size) set only when somebody asks."""
-        self._refreshers.append(refresh)
+    def before_render(self, refresh: Callable[[], None]) -> Callable[[], None]:
+        """Have gauges that cost something to know (a queue's length, a file's size) set only when somebody asks.
+
+        Gives a function that ends this.
+        """
+        self._refreshers[refresh] = None
+        return lambda: self._refreshers.pop(refresh, None)
 
     def render(self, *, openmetrics: bool = False) -> str:
         """All metrics in the Prometheus text format 0.0.4, or as OpenMetrics 1.0."""

@@ -1,0 +1,227 @@
+"""Lists once, then watches for ever: every object of a kind, told as changes, whatever happens to the connection.
+
+An informer remembers of each object only its identity and version. That is enough to stay silent about what it has
+told already, to notice a deletion that happened while it was not looking, and to say whether a change is an edit of
+the object's spec. Read caches and the watches of controllers are both built on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from random import Random
+from typing import Any, NamedTuple
+
+from planform.api.kinds import GroupVersionKind, Object
+from planform.client.protocol import Client, EventType, ObjectList
+from planform.client.waits import Backoff
+from planform.clock import Clock
+from planform.errors import Expired, NotFound, PlanformError
+
+PAGE = 250
+"""Objects asked for at a time, so that decoding a page does not hold the event loop."""
+
+HEALTHY_SECONDS = 1.0
+"""A stream that lived this long was not refused: the next one may follow at once."""
+
+_logger = logging.getLogger(__name__)
+
+
+class ObjectKey(NamedTuple):
+    """An object among those of its kind."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Change(NamedTuple):
+    """Something an informer tells. A BOOKMARK says only how far it has come, in metadata.resourceVersion.
+
+    The object of a DELETED that was noticed afterwards has nothing but its names, uid and a resource version.
+    """
+
+    type: EventType
+    object: Object
+    first_sight: bool = False  # it was there before anybody looked; nothing is known to have changed
+    edited: bool = False  # somebody created it, or changed more than its status and metadata
+
+    @property
+    def key(self) -> ObjectKey:
+        return key_of(self.object)
+
+
+class Seen(NamedTuple):
+    """What is remembered of an object: enough to tell a change from a repetition, and it from its namesake."""
+
+    uid: str
+    resource_version: str
+    generation: int | None
+
+
+def key_of(obj: Mapping[str, Any]) -> ObjectKey:
+    metadata = obj["metadata"]
+    return ObjectKey(metadata.get("namespace") or "", metadata["name"])
+
+
+def version_number(resource_version: str) -> int:
+    """A resource version as the counter it is; 0 for none. Versions of one kind may be compared."""
+    return int(resource_version) if resource_version.isdecimal() else 0
+
+
+async def list_pages(
+    client: Client, gvk: GroupVersionKind, *, namespace: str = "", labels: str = "", fields: str = ""
+) -> AsyncIterator[ObjectList]:
+    """All objects, a page at a time; if a page token expires on the way, everything once more in one piece."""
+    token = ""
+    try:
+        while True:
+            page = await client.list(
+                gvk, namespace=namespace, labels=labels, fields=fields, limit=PAGE, continue_token=token
+            )
+            yield page
+            token = page.continue_token
+            if not token:
+                return
+    except Expired:
+        if not token:
+            raise
+    yield await client.list(gvk, namespace=namespace, labels=labels, fields=fields)
+
+
+class Informer:
+    """Tells `deliver` about every object and every change until `run` is cancelled.
+
+    `deliver` is called on the event loop, in order, and does not wait. Each list is followed by a BOOKMARK.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        gvk: GroupVersionKind,
+        deliver: Callable[[Change], None],
+        *,
+        clock: Clock,
+        rng: Random,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        backoff: Backoff = Backoff(first=0.2, most=30),  # noqa: B008  (frozen)
+    ) -> None:
+        self._client = client
+        self._gvk = gvk
+        self._deliver = deliver
+        self._clock = clock
+        self._rng = rng
+        self._namespace = namespace
+        self._labels = labels
+        self._fields = fields
+        self._backoff = backoff
+        self._seen: dict[ObjectKey, Seen] = {}
+        self._position = ""  # every change up to this resource version has been told; empty: list first
+        self._synced = asyncio.Event()
+        self.restarts = 0  # lists and watches that failed or were refused
+
+    @property
+    def position(self) -> str:
+        """The resource version up to which everything has been told."""
+        return self._position
+
+    @property
+    def is_synced(self) -> bool:
+        return self._synced.is_set()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    async def synced(self) -> None:
+        """Wait until every object that existed at the start has been told."""
+        await self._synced.wait()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            started = self._clock.monotonic()
+            try:
+                if not self._position:
+                    await self._list()
+                    failures = 0
+                await self._watch()
+            except Expired:
+                self._position = ""
+            except NotFound:  # the kind is not served, or no longer: then nothing of it exists
+                self._forget_all_but(frozenset(), self._position)
+                self._position = ""
+            except PlanformError as error:
+                if failures == 0:
+                    _logger.warning("watching %s: %s; trying again", self._gvk, error)
+            if self._clock.monotonic() - started >= HEALTHY_SECONDS:
+                failures = 0
+            failures += 1
+            self.restarts += 1
+            await self._clock.sleep(self._backoff.delay(failures, self._rng))
+
+    async def _list(self) -> None:
+        found: set[ObjectKey] = set()
+        version = ""
+        async for page in list_pages(
+            self._client, self._gvk, namespace=self._namespace, labels=self._labels, fields=self._fields
+        ):
+            version = page.resource_version
+            for obj in page.items:
+                found.add(self._observe(obj, listed=True))
+            await asyncio.sleep(0)
+        self._forget_all_but(found, version)
+        self._position = version
+        self._synced.set()
+        self._deliver(Change("BOOKMARK", {"metadata": {"resourceVersion": version}}))
+
+    async def _watch(self) -> None:
+        stream = self._client.watch(
+            self._gvk,
+            namespace=self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+            resource_version=self._position,
+            bookmarks=True,
+        )
+        async with stream as events:
+            async for kind, obj in events:
+                if kind == "DELETED":
+                    if self._seen.pop(key_of(obj), None) is not None:
+                        self._deliver(Change("DELETED", obj, edited=True))
+                elif kind == "BOOKMARK":
+                    self._deliver(Change("BOOKMARK", obj))
+                else:
+                    self._observe(obj, listed=False)
+                self._position = obj["metadata"]["resourceVersion"]
+
+    def _observe(self, obj: Object, *, listed: bool) -> ObjectKey:
+        """Tell about an object unless it was told in this version; a namesake of one that is gone is told as two."""
+        key, metadata = key_of(obj), obj["metadata"]
+        now = Seen(metadata.get("uid") or "", metadata.get("resourceVersion") or "", metadata.get("generation"))
+        before = self._seen.get(key)
+        if before is not None and before.uid != now.uid:
+            self._deliver(Change("DELETED", self._tombstone(key, before, now.resource_version), edited=True))
+            before = None
+        self._seen[key] = now
+        if before is None:
+            first_sight = listed and not self._synced.is_set()
+            self._deliver(Change("ADDED", obj, first_sight=first_sight, edited=not first_sight))
+        elif before.resource_version != now.resource_version:
+            edited = now.generation is None or now.generation != before.generation
+            self._deliver(Change("MODIFIED", obj, edited=edited))
+        return key
+
+    def _forget_all_but(self, found: set[ObjectKey] | frozenset[ObjectKey], version: str) -> None:
+        for key in [key for key in self._seen if key not in found]:
+            self._deliver(Change("DELETED", self._tombstone(key, self._seen.pop(key), version), edited=True))
+
+    def _tombstone(self, key: ObjectKey, seen: Seen, version: str) -> Object:
+        metadata = {"name": key.name, "uid": seen.uid, "resourceVersion": version or seen.resource_version}
+        if key.namespace:
+            metadata["namespace"] = key.namespace
+        return {"apiVersion": self._gvk.api_version, "kind": self._gvk.kind, "metadata": metadata}

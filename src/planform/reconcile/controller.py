@@ -1,0 +1,220 @@
+"""The reconcile loop: take a key, reconcile it within its time, decide when to come back.
+
+This is the one place of the process, beside the server's edge, that catches every error: whatever goes wrong with one
+key is logged once, with the key, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Generic
+
+from planform.client.waits import Backoff, time_limit
+from planform.clock import Clock
+from planform.errors import Conflict, PlanformError
+from planform.reconcile.gate import Gate
+from planform.reconcile.queue import K, QueueClosed, WorkQueue
+from planform.telemetry.logs import fields
+from planform.telemetry.metrics import Registry
+
+CONFLICT_BACKOFF = Backoff(first=0.01, most=5, jitter=0.5)
+"""Two writers met: one of them reads again and tries at once, and soon they no longer meet."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a reconcile ended well. `requeue_after` asks to come back after that many seconds without any change."""
+
+    requeue_after: float | None = None
+
+
+class ReconcileTimedOut(PlanformError):
+    """A reconcile took longer than its controller allows; what it had begun was cancelled."""
+
+    reason = "ReconcileTimedOut"
+    retryable = True
+
+    def __init__(self, controller: str, key: object, seconds: float) -> None:
+        super().__init__(f"reconciling {key} took longer than {seconds:g} s in controller {controller}")
+
+
+class Controller(Generic[K]):
+    """Reconciles the keys of its queue, several at a time but each in one pair of hands.
+
+    `concurrency` bounds the reconciles that have begun; how many of them compute at a time is the gate's business. A
+    turn at the gate is taken before a key, so that the key is the most urgent one at that moment. Errors:
+
+    - Conflict: somebody else wrote first; comes back quietly and soon.
+    - PlanformError that is `retryable`: comes back after the backoff.
+    - any other PlanformError: nothing will help but a change; looks again after `give_up_seconds` all the same.
+    - anything else is a mistake in our code: logged with its traceback, comes back after the backoff.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Result]],
+        *,
+        clock: Clock,
+        rng: Random,
+        gate: Gate,
+        metrics: Registry | None = None,
+        concurrency: int = 100,
+        timeout: float = 120.0,
+        backoff: Backoff = Backoff(first=1, most=30),  # noqa: B008  (frozen)
+        give_up_seconds: float = 300.0,
+    ) -> None:
+        self.name = name
+        self.queue: WorkQueue[K] = WorkQueue(clock=clock, rng=rng, backoff=backoff)
+        self._reconcile = reconcile
+        self._clock = clock
+        self._gate = gate
+        self._slots = asyncio.Semaphore(concurrency)
+        self._timeout = timeout
+        self._give_up_seconds = give_up_seconds
+        self._reported: dict[K, str] = {}  # the last error logged of each key that fails; cleared when it succeeds
+        self._metrics = _ControllerMetrics(metrics if metrics is not None else Registry(), name, self.queue)
+
+    async def run(self) -> None:
+        """Work until the queue is closed; then wait for what has begun. Cancelling cancels that too."""
+        try:
+            async with self.queue, asyncio.TaskGroup() as workers:
+                try:
+                    await self._dispatch(workers)
+                except QueueClosed:
+                    pass  # leaving the group waits for the workers
+        finally:
+            self._metrics.remove()
+
+    async def _dispatch(self, workers: asyncio.TaskGroup) -> None:
+        while True:
+            await self._slots.acquire()
+            await self.queue.ready()
+            begun = asyncio.Event()
+            workers.create_task(self._work(begun), name=f"reconcile {self.name}")
+            await begun.wait()
+
+    def close(self) -> None:
+        """Take no more keys; `run` returns when those in hand are done."""
+        self.queue.close()
+
+    async def _work(self, begun: asyncio.Event) -> None:
+        try:
+            async with self._gate.turn(self.name):
+                try:
+                    key = self.queue.get_nowait()
+                except LookupError:
+                    return
+                finally:
+                    begun.set()
+                try:
+                    with fields(controller=self.name, key=str(key)):
+                        await self._attempt(key)
+                finally:
+                    self.queue.done(key)
+        finally:
+            begun.set()
+            self._slots.release()
+
+    async def _attempt(self, key: K) -> None:
+        started = self._clock.monotonic()
+        try:
+            result = await self._within_time(key)
+        except Exception as error:
+            outcome = self._failed(key, error)
+        else:
+            outcome = "success"
+            self.queue.forget(key)
+            self._reported.pop(key, None)
+            if result.requeue_after is not None:
+                self.queue.add_after(key, result.requeue_after)
+        self._metrics.observe(outcome, self._clock.monotonic() - started)
+
+    async def _within_time(self, key: K) -> Result:
+        deadline = self._clock.monotonic() + self._timeout
+        try:
+            async with time_limit(self._clock, self._timeout):
+                return await self._reconcile(key)
+        except TimeoutError as error:
+            if self._clock.monotonic() < deadline:
+                raise  # one of the reconciler's own limits
+            raise ReconcileTimedOut(self.name, key, self._timeout) from error
+
+    def _failed(self, key: K, error: Exception) -> str:
+        """Decide when to come back and say what happened, once; gives the outcome for the metrics."""
+        errors = list(_leaves(error))
+        if all(isinstance(leaf, Conflict) for leaf in errors):
+            self.queue.add_rate_limited(key, backoff=CONFLICT_BACKOFF)
+            return "conflict"
+        explained = [leaf for leaf in errors if isinstance(leaf, PlanformError)]
+        if len(explained) < len(errors):
+            self._report(key, logging.ERROR, error, trace=True)
+            self.queue.add_rate_limited(key)
+            return "error"
+        if any(leaf.retryable for leaf in explained):
+            self._report(key, logging.WARNING, explained[0])
+            self.queue.add_rate_limited(key)
+            return "retry"
+        self._report(key, logging.ERROR, explained[0])
+        self.queue.add_after(key, self._give_up_seconds)
+        return "gave_up"
+
+    def _report(self, key: K, level: int, error: Exception, *, trace: bool = False) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._reported.get(key) != text:
+            self._reported[key] = text
+            _logger.log(level, "reconciling %s failed: %s", key, error, exc_info=error if trace else None)
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """The errors inside an ExceptionGroup, which is what tasks that fail together raise."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+class _ControllerMetrics:
+    """One controller's share of the metrics that all controllers have."""
+
+    def __init__(self, registry: Registry, name: str, queue: WorkQueue[K]) -> None:
+        self._name = name
+        self._total = registry.counter(
+            "planform_reconcile_total", "Reconciles, by controller and how they ended.", ["controller", "outcome"]
+        )
+        self._seconds = registry.histogram(
+            "planform_reconcile_seconds", "How long a reconcile took, waiting included.", ["controller"]
+        )
+        self._keys = registry.gauge(
+            "planform_queue_keys", "Keys of a controller's queue, by what they wait for.", ["controller", "state"]
+        )
+        self._oldest = registry.gauge(
+            "planform_queue_oldest_seconds", "How long the first key of the slowest line has waited.", ["controller"]
+        )
+        self._queue = queue
+        self._took = self._seconds.labels(name)
+        self._forget = registry.before_render(self._refresh)
+
+    def observe(self, outcome: str, seconds: float) -> None:
+        self._total.labels(self._name, outcome).inc()
+        self._took.observe(seconds)
+
+    def remove(self) -> None:
+        """The controller has stopped: its gauges would lie from now on. What it counted stays."""
+        self._forget()
+        for state in ("ready", "delayed", "processing"):
+            self._keys.remove(self._name, state)
+        self._oldest.remove(self._name)
+
+    def _refresh(self) -> None:
+        queue = self._queue
+        for state, count in (("ready", len(queue)), ("delayed", queue.delayed), ("processing", queue.processing)):
+            self._keys.labels(self._name, state).set(count)
+        self._oldest.labels(self._name).set(queue.oldest_wait())

@@ -1,0 +1,207 @@
+"""Of several planes on one cluster, one works: leader election on a Lease.
+
+The holder renews its Lease; the others watch whether it does. Nobody compares clocks: a candidate takes the Lease only
+after it has seen the same content for a whole lease duration by its own clock. The holder stops working well before
+that, so two never work at once unless a machine stands still for longer than the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from planform.api.kinds import GroupVersionKind, Object
+from planform.client.protocol import Client
+from planform.client.waits import time_limit
+from planform.clock import Clock, micro_timestamp
+from planform.errors import AlreadyExists, Conflict, NotFound, PlanformError
+
+LEASE = GroupVersionKind("coordination.k8s.io", "v1", "Lease")
+
+_logger = logging.getLogger(__name__)
+
+
+class LeadershipLost(PlanformError):
+    """The Lease could not be renewed in time; the work was cancelled, and somebody else may be doing it now."""
+
+    reason = "LeadershipLost"
+    retryable = True
+
+    def __init__(self, namespace: str, name: str, identity: str) -> None:
+        super().__init__(f'{identity} lost the lease "{name}" in namespace "{namespace}"')
+        self.hint = (
+            "is the API server reachable and answering in time? The plane runs for election again when restarted"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds. A dead holder is replaced after `lease` at the latest; a cut-off one stops after `renew`."""
+
+    lease: float = 15.0
+    renew: float = 10.0
+    retry: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.lease > self.renew > self.retry > 0:
+            raise ValueError(f"lease > renew > retry > 0 must hold, not {self.lease}, {self.renew}, {self.retry}")
+
+
+class Election:
+    """One candidate. `identity` must be unique among all: a host name and something random."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        clock: Clock,
+        rng: Random,
+        terms: Terms = Terms(),  # noqa: B008  (frozen)
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._identity = identity
+        self._clock = clock
+        self._rng = rng
+        self._terms = terms
+        self._observed: Any = None  # the spec last seen, and when it was first seen so, by our own clock
+        self._observed_at = 0.0
+        self._lease: Object | None = None  # our Lease as last written or read; its version guards the next write
+        self._renewed_at = 0.0
+        self.leader = ""  # who holds the Lease, as far as we know
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait to be elected, then work, renewing all the while. Returns when the work does.
+
+        Raises LeadershipLost, once the work has been cancelled and has ended, if the Lease cannot be renewed in time.
+        The Lease is given up as the last thing, so that a successor starts at once and never beside us.
+        """
+        await self._acquire()
+        _logger.info("elected: %s holds lease %s/%s", self._identity, self._namespace, self._name)
+        try:
+            await self._work_while_renewing(work)
+        finally:
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while not await self._try_once(limit=self._terms.renew):
+            await self._clock.sleep(self._terms.retry * (1 + 0.2 * self._rng.random()))
+
+    async def _work_while_renewing(self, work: Callable[[], Awaitable[None]]) -> None:
+        async def run() -> None:
+            await work()
+
+        working = asyncio.create_task(run(), name="elected work")
+        renewing = asyncio.create_task(self._renew_until_lost(), name="renew lease")
+        try:
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            lost = renewing.done() and not working.done()
+        finally:
+            renewing.cancel()
+            working.cancel()
+            await asyncio.wait({working, renewing})
+        if lost:
+            renewing.result()  # an error of its own, if it had one
+            raise LeadershipLost(self._namespace, self._name, self._identity)
+        working.result()
+
+    async def _renew_until_lost(self) -> None:
+        """Returns when the Lease has not been renewed for the time that `Terms.renew` allows, or is another's."""
+        while True:
+            await self._clock.sleep(self._terms.retry)
+            left = self._renewed_at + self._terms.renew - self._clock.monotonic()
+            if left <= 0:
+                return
+            renewed = await self._try_once(limit=left)
+            if not renewed and self.leader not in ("", self._identity):
+                return
+
+    async def _try_once(self, *, limit: float) -> bool:
+        """Take or renew the Lease if that is possible now; what the API refuses or does not answer in time is a no."""
+        try:
+            async with time_limit(self._clock, limit):
+                return await self._take_or_renew()
+        except (Conflict, AlreadyExists):
+            self._lease = None  # somebody wrote first: read what, next time
+        except TimeoutError:
+            _logger.warning("lease %s/%s: no answer within %g s", self._namespace, self._name, limit)
+        except PlanformError as error:
+            self._lease = None
+            _logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
+        return False
+
+    async def _take_or_renew(self) -> bool:
+        started = (
+            self._clock.monotonic()
+        )  # before the write: the Lease counts from when we said so, not from the answer
+        lease = self._lease
+        if lease is None:
+            try:
+                lease = await self._client.get(LEASE, self._name, namespace=self._namespace)
+            except NotFound:
+                created = await self._client.create(self._new_lease())
+                self._note(created)
+                self._renewed_at = started
+                return True
+            self._note(lease)
+        spec: dict[str, Any] = lease.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder not in ("", self._identity):
+            self._lease = None  # keep looking
+            if self._clock.monotonic() < self._observed_at + float(
+                spec.get("leaseDurationSeconds") or self._terms.lease
+            ):
+                return False
+        transitions = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
+        acquired = str(spec.get("acquireTime") or "") if holder == self._identity else ""
+        written = await self._client.update({**lease, "spec": self._spec(transitions, acquired)})
+        self._note(written)
+        self._renewed_at = started
+        return True
+
+    async def _release(self) -> None:
+        """Give the Lease up, if it is ours; failing to only makes the successor wait."""
+        lease, self._lease = self._lease, None
+        if lease is None or self.leader != self._identity:
+            return
+        transitions = int(lease["spec"].get("leaseTransitions") or 0)
+        spec = self._spec(transitions, "") | {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            async with time_limit(self._clock, self._terms.retry):
+                await self._client.update({**lease, "spec": spec})
+        except (PlanformError, TimeoutError) as error:
+            _logger.warning("giving up lease %s/%s: %s", self._namespace, self._name, str(error) or "no answer")
+        self.leader = ""
+
+    def _note(self, lease: Object) -> None:
+        spec = lease.get("spec") or {}
+        if spec != self._observed:
+            self._observed, self._observed_at = spec, self._clock.monotonic()
+        self._lease = lease
+        self.leader = spec.get("holderIdentity") or ""
+
+    def _new_lease(self) -> Object:
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec(0, ""),
+        }
+
+    def _spec(self, transitions: int, acquired: str) -> dict[str, Any]:
+        now = micro_timestamp(self._clock.now())
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": round(self._terms.lease),
+            "acquireTime": acquired or now,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }

@@ -1,0 +1,135 @@
+"""Controllers that start and stop while the process runs, with their watches, and a shutdown that ends.
+
+An XRD brings a controller with it and takes it away again; a composition that makes a new kind of resource adds a
+watch to a controller that runs. Starting what runs and stopping what does not are no errors, so a reconciler may say
+every time what it wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Hashable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from planform.client.waits import time_limit
+from planform.clock import Clock
+from planform.reconcile.controller import Controller
+from planform.reconcile.queue import K
+from planform.reconcile.sources import Enqueue, Source, Subscription, Watches
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    controller: Controller[Any]
+    task: asyncio.Task[None]
+    subscriptions: dict[Hashable, Subscription] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for subscription in self.subscriptions.values():
+            subscription.close()
+        self.subscriptions.clear()
+        self.controller.close()
+
+
+class Plane:
+    """The controllers of one process, by name. Made by `open_plane`, which also ends them."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, watches: Watches, clock: Clock, grace_seconds: float) -> None:
+        self._tasks = tasks
+        self._watches = watches
+        self._clock = clock
+        self._grace_seconds = grace_seconds
+        self._running: dict[str, _Running] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._running
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._running))
+
+    def start(self, controller: Controller[K], sources: Iterable[Source[K]] = ()) -> bool:
+        """Run a controller and its watches; False, and nothing happens, if one of that name runs."""
+        if controller.name in self._running:
+            return False
+        task = self._tasks.create_task(controller.run(), name=f"controller {controller.name}")
+        self._running[controller.name] = _Running(controller, task)
+        for source in sources:
+            self.watch(controller.name, source)
+        return True
+
+    def watch(self, name: str, source: Source[Any]) -> bool:
+        """Have a running controller watch one source more; False if it does already."""
+        running = self._running[name]
+        if source in running.subscriptions:
+            return False
+        handler = Enqueue(running.controller.queue, source.to_keys)
+        running.subscriptions[source] = self._watches.subscribe(
+            source.gvk, handler, namespace=source.namespace, labels=source.labels
+        )
+        return True
+
+    def unwatch(self, name: str, source: Source[Any]) -> bool:
+        """End one watch of a running controller; False if it has no such watch."""
+        subscription = self._running[name].subscriptions.pop(source, None)
+        if subscription is not None:
+            subscription.close()
+        return subscription is not None
+
+    def sources(self, name: str) -> frozenset[Hashable]:
+        """What a running controller watches."""
+        return frozenset(self._running[name].subscriptions)
+
+    async def synced(self, name: str) -> None:
+        """Wait until a controller has heard of everything its sources had when they were started."""
+        for subscription in list(self._running[name].subscriptions.values()):
+            await subscription.synced()
+
+    async def stop(self, name: str) -> bool:
+        """End a controller: no new keys, then a bounded wait for the reconciles in hand; False if it does not run."""
+        running = self._running.pop(name, None)
+        if running is None:
+            return False
+        await self._end([running])
+        return True
+
+    async def _stop_all(self) -> None:
+        stopping = list(self._running.values())
+        self._running.clear()
+        await self._end(stopping)
+
+    async def _end(self, stopping: list[_Running]) -> None:
+        for running in stopping:
+            running.close()
+        tasks = {running.task for running in stopping}
+        if not tasks:
+            return
+        try:
+            async with time_limit(self._clock, self._grace_seconds):
+                await asyncio.wait(tasks)
+        except TimeoutError:
+            late = sorted(running.controller.name for running in stopping if not running.task.done())
+            _logger.warning("cancelling the reconciles of %s after %g s", ", ".join(late), self._grace_seconds)
+        finally:
+            for task in tasks:
+                task.cancel()
+        await asyncio.wait(tasks)
+
+
+@asynccontextmanager
+async def open_plane(watches: Watches, *, clock: Clock, grace_seconds: float = 30.0) -> AsyncIterator[Plane]:
+    """A plane whose controllers end, gracefully but within `grace_seconds`, when the block does.
+
+    A controller that dies of a mistake in the machinery ends the block with its error.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        plane = Plane(tasks, watches, clock, grace_seconds)
+        try:
+            yield plane
+        finally:
+            await plane._stop_all()

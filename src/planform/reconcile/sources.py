@@ -1,0 +1,280 @@
+"""Where keys come from: one watch for everybody who wants it, and the functions that turn a change into keys.
+
+However many controllers care about a kind, there is one list and one watch of it; it starts with the first subscriber
+and stops with the last. A subscriber that comes late first hears of everything that is there. Objects are not kept:
+on the embedded engine the store is the cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from random import Random
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from planform.api.kinds import GroupVersionKind, gvk_of
+from planform.client.informer import Change, Informer, ObjectKey, key_of, list_pages, version_number
+from planform.client.protocol import Client
+from planform.client.waits import Backoff
+from planform.clock import Clock
+from planform.errors import PlanformError
+from planform.reconcile.queue import K, Priority, WorkQueue
+from planform.telemetry.metrics import Registry
+
+Handler = Callable[[Change], None]
+"""Hears of every change, on the event loop, without waiting. An error in it is logged and loses it that change."""
+
+ToKeys = Callable[[Change], Iterable[K]]
+
+T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
+
+
+class Scope(NamedTuple):
+    """What one watch covers; all subscriptions to the same scope share it."""
+
+    gvk: GroupVersionKind
+    namespace: str = ""
+    labels: str = ""
+
+
+class Watches:
+    """The shared watches of one process. Use it as a context manager: leaving it ends all of them."""
+
+    def __init__(self, client: Client, *, clock: Clock, rng: Random, metrics: Registry | None = None) -> None:
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._shared: dict[Scope, _Shared] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._stack = AsyncExitStack()
+        metrics = metrics if metrics is not None else Registry()
+        self._running = metrics.gauge("planform_watches", "Watches that are running, by kind.", ["kind"])
+        self._events = metrics.counter("planform_watch_events_total", "Changes that watches told, by kind.", ["kind"])
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for shared in list(self._shared.values()):
+            for subscription in list(shared.subscriptions):
+                subscription.close()
+        await self._stack.__aexit__(kind, error, trace)
+
+    def __len__(self) -> int:
+        """Watches that are running."""
+        return len(self._shared)
+
+    def subscribe(
+        self, gvk: GroupVersionKind, handler: Handler, *, namespace: str = "", labels: str = ""
+    ) -> Subscription:
+        """Tell `handler` about all that exists and then about every change, until the subscription is closed."""
+        if self._tasks is None:
+            raise RuntimeError("subscribe inside `async with Watches(...)`")
+        scope = Scope(gvk, namespace, labels)
+        shared = self._shared.get(scope)
+        late = shared is not None
+        if shared is None:
+            shared = self._shared[scope] = _Shared(self._client, scope, self._clock, self._rng, self._events)
+            shared.task = self._tasks.create_task(shared.informer.run(), name=f"watch {gvk}")
+            self._running.labels(str(gvk)).inc()
+        subscription = Subscription(self, scope, shared, handler)
+        shared.subscriptions[subscription] = None
+        if late:
+            subscription.catch_up(self._tasks, self._client, self._clock, self._rng)
+        return subscription
+
+    def _leave(self, subscription: Subscription, shared: _Shared) -> None:
+        shared.subscriptions.pop(subscription, None)
+        if not shared.subscriptions and self._shared.get(subscription.scope) is shared:
+            del self._shared[subscription.scope]
+            self._running.labels(str(subscription.scope.gvk)).dec()
+            if shared.task is not None:
+                shared.task.cancel()
+
+
+class _Shared:
+    """One informer and those who listen to it."""
+
+    def __init__(self, client: Client, scope: Scope, clock: Clock, rng: Random, events: Any) -> None:
+        self.subscriptions: dict[Subscription, None] = {}
+        self.task: asyncio.Task[None] | None = None
+        self._count = events.labels(str(scope.gvk))
+        self.informer = Informer(
+            client, scope.gvk, self._deliver, clock=clock, rng=rng, namespace=scope.namespace, labels=scope.labels
+        )
+
+    def _deliver(self, change: Change) -> None:
+        self._count.inc()
+        for subscription in list(self.subscriptions):
+            subscription.offer(change)
+
+
+class Subscription:
+    """One subscriber's share of a watch. Closing it twice is harmless; after it no change is delivered."""
+
+    def __init__(self, watches: Watches, scope: Scope, shared: _Shared, handler: Handler) -> None:
+        self.scope = scope
+        self._watches = watches
+        self._shared = shared
+        self._handler = handler
+        self._catching_up: asyncio.Task[None] | None = None
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
+        self._told: dict[ObjectKey, int] | None = None  # while catching up: the newest version told of each object
+        self._told_until = 0  # the watch is level with the list we caught up from once it has passed this version
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def synced(self) -> None:
+        """Wait until the handler has heard of everything that existed when the subscription began."""
+        await self._caught_up.wait()
+        await self._shared.informer.synced()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        self._watches._leave(self, self._shared)
+
+    def offer(self, change: Change) -> None:
+        """Hand a change of the shared watch to the handler, unless it has heard of it already."""
+        if change.type == "BOOKMARK":
+            self._level_with(change.object["metadata"]["resourceVersion"])
+            return
+        if self._told is not None:
+            key, number, told = change.key, _number(change), self._told.get(change.key)
+            if told is not None and (number < told or (number == told and change.type != "DELETED")):
+                return
+            self._told[key] = number
+            self._level_with(change.object["metadata"]["resourceVersion"])
+            if told is None:
+                if change.type == "DELETED":
+                    return
+                change = change._replace(type="ADDED")
+        self._tell(change)
+
+    def catch_up(self, tasks: asyncio.TaskGroup, client: Client, clock: Clock, rng: Random) -> None:
+        """Tell a late subscriber what is there, beside the changes that go on arriving."""
+        self._told = {}
+        self._caught_up.clear()
+        self._catching_up = tasks.create_task(self._list(client, clock, rng), name=f"catch up {self.scope.gvk}")
+
+    async def _list(self, client: Client, clock: Clock, rng: Random) -> None:
+        backoff, failures, scope = Backoff(first=0.2, most=30), 0, self.scope
+        while True:
+            try:
+                version = ""
+                async for page in list_pages(client, scope.gvk, namespace=scope.namespace, labels=scope.labels):
+                    version = page.resource_version
+                    for obj in page.items:
+                        change = Change("ADDED", obj, first_sight=True)
+                        if self._told is not None and change.key not in self._told:
+                            self._told[change.key] = _number(change)
+                            self._tell(change)
+                    await asyncio.sleep(0)
+            except PlanformError as error:
+                failures += 1
+                if failures == 1:
+                    _logger.warning("listing %s: %s; trying again", scope.gvk, error)
+                await clock.sleep(backoff.delay(failures, rng))
+                continue
+            self._told_until = version_number(version)
+            self._catching_up = None
+            self._caught_up.set()
+            self._level_with(self._shared.informer.position)
+            return
+
+    def _level_with(self, position: str) -> None:
+        if self._told is not None and self._catching_up is None and version_number(position) >= self._told_until:
+            self._told = None
+
+    def _tell(self, change: Change) -> None:
+        if self._closed:
+            return
+        try:
+            self._handler(change)
+        except Exception:  # others share this watch, and one subscriber's mistake is not theirs
+            _logger.exception("handling %s of %s %s failed", change.type, self.scope.gvk, change.key)
+
+
+def _number(change: Change) -> int:
+    return version_number(change.object["metadata"].get("resourceVersion") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[K]):
+    """What a controller watches, and which keys a change there is about."""
+
+    gvk: GroupVersionKind
+    to_keys: ToKeys[K]
+    namespace: str = ""
+    labels: str = ""
+
+
+class Enqueue(Generic[K]):
+    """A handler that puts keys into a queue.
+
+    It remembers which keys an object led to, because a change may be about two of them (an object that moved from one
+    owner to another) and because an object that is found deleted says no more whom it belonged to.
+    """
+
+    def __init__(self, queue: WorkQueue[K], to_keys: ToKeys[K]) -> None:
+        self._queue = queue
+        self._to_keys = to_keys
+        self._keys: dict[ObjectKey, tuple[K, ...]] = {}
+        self._own = to_keys is to_self
+
+    def __call__(self, change: Change) -> None:
+        keys = tuple(self._to_keys(change))
+        if self._own:
+            priority = Priority.USER if change.edited else Priority.NORMAL
+        else:
+            priority = Priority.NORMAL
+            before = self._keys.pop(change.key, ())
+            if change.type != "DELETED" and keys:
+                self._keys[change.key] = keys
+            keys = tuple(dict.fromkeys(before + keys))
+        if change.first_sight:
+            priority = Priority.BACKGROUND
+        for key in keys:
+            self._queue.add(key, priority=priority)
+
+
+def to_self(change: Change) -> Iterable[ObjectKey]:
+    """The object itself."""
+    return (change.key,)
+
+
+def to_owner(group: str, kind: str, *, cluster_scoped: bool = False, controller: bool = True) -> ToKeys[ObjectKey]:
+    """The owners of this kind, whatever their version; only the one that controls the object unless told otherwise."""
+
+    def owners(change: Change) -> Iterable[ObjectKey]:
+        namespace = "" if cluster_scoped else key_of(change.object).namespace
+        for reference in change.object["metadata"].get("ownerReferences") or ():
+            if _refers_to(reference, group, kind) and (reference.get("controller") or not controller):
+                yield ObjectKey(namespace, reference["name"])
+
+    return owners
+
+
+def _refers_to(reference: Mapping[str, Any], group: str, kind: str) -> bool:
+    owner = gvk_of(reference)
+    return owner.group == group and owner.kind == kind

@@ -1,0 +1,292 @@
+"""Shared watches: how many there are, what each subscriber hears, and what becomes of it in a queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+
+from planform.api.kinds import GVK, Object
+from planform.client.informer import Change, ObjectKey
+from planform.clock import VirtualClock
+from planform.errors import ServiceUnavailable
+from planform.reconcile.queue import WorkQueue
+from planform.reconcile.sources import Enqueue, Watches, to_owner, to_self
+from planform.telemetry.metrics import Registry
+from tests.unit.memory_engine import MemoryEngine, settle
+
+WIDGET = GVK("example.org", "v1", "Widget")
+GEAR = GVK("example.org", "v1", "Gear")
+
+
+def widget(name: str, *, kind: str = "Widget", size: int = 1, owner: str = "", labels: str = "") -> Object:
+    metadata: Object = {"name": name, "namespace": "default"}
+    if labels:
+        metadata["labels"] = {"app": labels}
+    if owner:
+        reference = {"apiVersion": "example.org/v2", "kind": "Widget", "name": owner, "uid": "u", "controller": True}
+        metadata["ownerReferences"] = [reference]
+    return {"apiVersion": "example.org/v1", "kind": kind, "metadata": metadata, "spec": {"size": size}}
+
+
+class Ear:
+    """A subscriber that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def __call__(self, change: Change) -> None:
+        self.heard.append(f"{change.type} {change.key.name}")
+
+    def take(self) -> list[str]:
+        heard, self.heard = self.heard, []
+        return heard
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def engine() -> MemoryEngine:
+    return MemoryEngine()
+
+
+@pytest.fixture
+async def watches(engine: MemoryEngine, clock: VirtualClock) -> AsyncIterator[Watches]:
+    async with Watches(engine, clock=clock, rng=Random(1)) as watches:
+        yield watches
+
+
+async def test_many_subscribers_share_one_list_and_one_watch(engine: MemoryEngine, watches: Watches) -> None:
+    await engine.create(widget("a"))
+    ears = [Ear() for _ in range(5)]
+    subscriptions = [watches.subscribe(WIDGET, ear) for ear in ears]
+    for subscription in subscriptions:
+        await subscription.synced()
+    await settle()
+    await engine.create(widget("b"))
+    await settle()
+    assert engine.watches == 1
+    assert [ear.take() for ear in ears] == [["ADDED a", "ADDED b"]] * 5
+
+
+async def test_the_watch_stops_with_its_last_subscriber_and_starts_anew_with_the_next(
+    engine: MemoryEngine, watches: Watches
+) -> None:
+    first, second = watches.subscribe(WIDGET, Ear()), watches.subscribe(WIDGET, Ear())
+    await settle()
+    first.close()
+    first.close()
+    await settle()
+    assert (len(watches), engine.open_watches) == (1, 1)
+    second.close()
+    await settle()
+    assert (len(watches), engine.open_watches) == (0, 0)
+    await engine.create(widget("a"))
+    ear = Ear()
+    async with watches.subscribe(WIDGET, ear) as again:
+        await again.synced()
+        assert ear.take() == ["ADDED a"]
+
+
+async def test_other_namespaces_and_selectors_are_other_watches(engine: MemoryEngine, watches: Watches) -> None:
+    await engine.create(widget("a", labels="x"))
+    await engine.create(widget("b"))
+    everything, labelled, elsewhere = Ear(), Ear(), Ear()
+    watches.subscribe(WIDGET, everything)
+    watches.subscribe(WIDGET, labelled, labels="app=x")
+    watches.subscribe(WIDGET, elsewhere, namespace="other")
+    await settle()
+    assert len(watches) == 3
+    assert (everything.take(), labelled.take(), elsewhere.take()) == (["ADDED a", "ADDED b"], ["ADDED a"], [])
+
+
+async def test_a_late_subscriber_hears_of_everything_and_no_change_twice(
+    engine: MemoryEngine, watches: Watches
+) -> None:
+    for name in ("a", "b", "c"):
+        await engine.create(widget(name))
+    early, late = Ear(), Ear()
+    await watches.subscribe(WIDGET, early).synced()
+    await settle()
+    early.take()
+    subscription = watches.subscribe(WIDGET, late)
+    await engine.update(widget("b", size=2))  # arrives by the watch while the late one still lists
+    await engine.delete(WIDGET, "c", namespace="default")
+    await subscription.synced()
+    await settle()
+    assert early.take() == ["MODIFIED b", "DELETED c"]
+    assert sorted(late.take()) == ["ADDED a", "ADDED b"]
+    await engine.update(widget("a", size=2))
+    await settle()
+    assert (early.take(), late.take()) == (["MODIFIED a"], ["MODIFIED a"])
+
+
+async def test_a_stream_that_ends_is_resumed_without_listing_again(
+    engine: MemoryEngine, watches: Watches, clock: VirtualClock
+) -> None:
+    ear = Ear()
+    await watches.subscribe(WIDGET, ear).synced()
+    await settle()
+    engine.end_streams()
+    await engine.create(widget("meanwhile"))
+    await settle()
+    await clock.advance(1)
+    await settle()
+    assert ear.take() == ["ADDED meanwhile"]
+    assert engine.lists == 1
+
+
+async def test_after_an_expiry_only_what_changed_is_told(
+    engine: MemoryEngine, watches: Watches, clock: VirtualClock
+) -> None:
+    for name in ("same", "edited", "gone", "recreated"):
+        await engine.create(widget(name))
+    ear = Ear()
+    await watches.subscribe(WIDGET, ear).synced()
+    await settle()
+    ear.take()
+    engine.end_streams()
+    await engine.update(widget("edited", size=2))
+    await engine.delete(WIDGET, "gone", namespace="default")
+    await engine.delete(WIDGET, "recreated", namespace="default")
+    await engine.create(widget("recreated"))
+    await engine.create(widget("new"))
+    engine.end_streams(forget_history=True)
+    await settle()
+    await clock.advance(2)
+    await settle()
+    assert sorted(ear.take()) == [
+        "ADDED new",
+        "ADDED recreated",
+        "DELETED gone",
+        "DELETED recreated",
+        "MODIFIED edited",
+    ]
+    assert engine.lists == 2
+
+
+async def test_a_server_that_fails_is_asked_less_and_less_often(
+    engine: MemoryEngine, watches: Watches, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await engine.create(widget("a"))
+    engine.failing = ServiceUnavailable("down")
+    ear = Ear()
+    with caplog.at_level(logging.WARNING):
+        watches.subscribe(WIDGET, ear)
+        await settle()
+        for _ in range(3600):
+            await clock.advance(1)
+    assert len(caplog.records) == 1
+    engine.failing = None
+    await clock.advance(30)
+    await settle()
+    assert ear.take() == ["ADDED a"]
+
+
+async def test_a_kind_that_is_no_longer_served_has_no_objects(
+    engine: MemoryEngine, watches: Watches, clock: VirtualClock
+) -> None:
+    await engine.create(widget("a"))
+    ear = Ear()
+    await watches.subscribe(WIDGET, ear).synced()
+    await settle()
+    engine.unserved.add(WIDGET)
+    engine.end_streams()
+    await settle()
+    await clock.advance(5)
+    await settle()
+    assert ear.take() == ["ADDED a", "DELETED a"]
+
+
+async def test_an_error_in_one_handler_does_not_reach_the_others(
+    engine: MemoryEngine, watches: Watches, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(change: Change) -> None:
+        raise KeyError("oops")
+
+    ear = Ear()
+    watches.subscribe(WIDGET, broken)
+    watches.subscribe(WIDGET, ear)
+    await settle()
+    await engine.create(widget("a"))
+    await settle()
+    assert ear.take() == ["ADDED a"]
+    assert "handling ADDED of Widget.v1.example.org default/a failed" in caplog.text
+
+
+async def test_watches_are_counted(engine: MemoryEngine, clock: VirtualClock) -> None:
+    registry = Registry()
+    async with Watches(engine, clock=clock, rng=Random(1), metrics=registry) as watches:
+        watches.subscribe(WIDGET, Ear())
+        await settle()
+        assert 'planform_watches{kind="Widget.v1.example.org"} 1' in registry.render()
+    assert 'planform_watches{kind="Widget.v1.example.org"} 0' in registry.render()
+
+
+def drain(queue: WorkQueue[ObjectKey]) -> list[str]:
+    names = []
+    while queue:
+        key = queue.get_nowait()
+        queue.done(key)
+        names.append(key.name)
+    return names
+
+
+async def test_what_a_user_edits_overtakes_what_was_there_and_what_only_changed_status(
+    engine: MemoryEngine, watches: Watches, clock: VirtualClock
+) -> None:
+    for name in ("old", "status", "edited"):
+        await engine.create(widget(name))
+    queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, rng=Random(1))
+    watches.subscribe(WIDGET, Enqueue(queue, to_self))
+    await settle()
+    await engine.update(widget("status") | {"status": {"ready": True}})
+    await engine.update(widget("edited", size=2))
+    await settle()
+    assert drain(queue) == ["edited", "status", "old"]
+
+
+async def test_an_object_that_changes_hands_wakes_both_owners(
+    engine: MemoryEngine, watches: Watches, clock: VirtualClock
+) -> None:
+    queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, rng=Random(1))
+    watches.subscribe(GEAR, Enqueue(queue, to_owner("example.org", "Widget")))
+    await engine.create(widget("gear", kind="Gear", owner="first"))
+    await engine.create(widget("stray", kind="Gear"))
+    await settle()
+    assert drain(queue) == ["first"]
+    await engine.update(widget("gear", kind="Gear", owner="second"))
+    await settle()
+    assert sorted(drain(queue)) == ["first", "second"]
+
+
+async def test_an_object_found_deleted_after_an_expiry_still_wakes_its_owner(
+    engine: MemoryEngine, watches: Watches, clock: VirtualClock
+) -> None:
+    queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, rng=Random(1))
+    watches.subscribe(GEAR, Enqueue(queue, to_owner("example.org", "Widget")))
+    await engine.create(widget("gear", kind="Gear", owner="first"))
+    await settle()
+    drain(queue)
+    engine.end_streams()
+    await engine.delete(GEAR, "gear", namespace="default")
+    engine.end_streams(forget_history=True)
+    await settle()
+    await clock.advance(2)
+    await settle()
+    assert drain(queue) == ["first"]
+
+
+async def test_owners_are_matched_by_group_kind_and_control() -> None:
+    change = Change("ADDED", widget("gear", kind="Gear", owner="w"))
+    assert list(to_owner("example.org", "Widget")(change)) == [ObjectKey("default", "w")]
+    assert list(to_owner("example.org", "Widget", cluster_scoped=True)(change)) == [ObjectKey("", "w")]
+    assert list(to_owner("other.org", "Widget")(change)) == []
+    del change.object["metadata"]["ownerReferences"][0]["controller"]
+    assert list(to_owner("example.org", "Widget")(change)) == []
+    assert list(to_owner("example.org", "Widget", controller=False)(change)) == [ObjectKey("default", "w")]
