@@ -1,0 +1,180 @@
+"""Delete one object or many. Deletion starts here; finalizers and controllers decide when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from planform.api.kinds import Object
+from planform.apiserver.admission import Admission
+from planform.apiserver.core import Core, decode, decode_any, key_of
+from planform.apiserver.reads import Options, list_entries
+from planform.apiserver.registry import ServedKind
+from planform.apiserver.requests import Preconditions, Request, Selection
+from planform.apiserver.writes import commit, conflict, encode, settle, unmoved
+from planform.client.protocol import Propagation
+from planform.clock import timestamp
+from planform.errors import ApiError, Invalid, NotFound
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+_SLICE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete."""
+
+    propagation: Propagation | None = None
+    preconditions: Preconditions = field(default_factory=Preconditions)
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What is left: `gone` with the last state, or the object that now waits for its finalizers."""
+
+    value: bytes
+    gone: bool
+
+
+def parse_options(body: Mapping[str, Any], query: Mapping[str, str]) -> tuple[DeleteOptions, bool]:
+    """DeleteOptions from body and query, the body first; and whether it is a dry run. Raises Invalid."""
+    policy = body.get("propagationPolicy") or query.get("propagationPolicy") or None
+    orphan = body.get("orphanDependents")
+    if orphan is None and "orphanDependents" in query:
+        orphan = query["orphanDependents"].lower() not in ("0", "false")
+    problems: list[str] = []
+    if policy is not None and orphan is not None:
+        problems.append(
+            f'propagationPolicy: Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        )
+    elif policy is not None and policy not in tuple(Propagation):
+        problems.append(
+            f'propagationPolicy: Unsupported value: "{policy}": supported values: "Background", "Foreground", "Orphan"'
+        )
+    dry_run = body.get("dryRun") or []
+    if dry_run not in ([], ["All"]):
+        shown = orjson.dumps(dry_run).decode()
+        problems.append(f'dryRun: Unsupported value: {shown}: supported values: "All"')
+    if problems:
+        raise Invalid(f'DeleteOptions.meta.k8s.io "" is invalid: {"; ".join(problems)}')
+    if policy is not None:
+        propagation: Propagation | None = Propagation(policy)
+    elif orphan is not None:
+        propagation = Propagation.ORPHAN if orphan else Propagation.BACKGROUND
+    else:
+        propagation = None
+    required = body.get("preconditions") or {}
+    grace = body.get("gracePeriodSeconds")
+    return (
+        DeleteOptions(
+            propagation,
+            Preconditions(str(required.get("uid") or ""), str(required.get("resourceVersion") or "")),
+            grace if type(grace) is int else None,
+        ),
+        dry_run == ["All"],
+    )
+
+
+async def delete(
+    core: Core, served: ServedKind, namespace: str, name: str, options: DeleteOptions, request: Request
+) -> Deleted:
+    """Start deleting; raises NotFound, Conflict (preconditions) or what admission says."""
+    key = key_of(served, namespace, name)
+    while True:
+        entry = core.store.head(key)
+        if entry is None:
+            await settle(core, key)
+            raise NotFound.of(served.kind.group, served.kind.plural, name)
+        try:
+            if served.conversion is None:
+                obj = decode(served, entry)
+            else:
+                [obj] = await decode_any(core, served, [entry])
+                if not unmoved(core, key, entry):
+                    continue
+            _check_preconditions(served, name, obj, options.preconditions)
+            served.strategy.may_be_deleted(obj)
+            core.admit(Admission("DELETE", served.kind, key.namespace, name, None, obj, "", request))
+        except ApiError:
+            await settle(core, key)
+            raise
+        break
+    stored: Object = orjson.loads(entry.value)
+    held = _begin(core, served, stored, options)
+    if not held:
+        if request.dry_run:
+            return Deleted(entry.value, gone=True)
+        stored["metadata"]["resourceVersion"] = str(core.store.next_revision())
+        await commit(core.store.stage(key, None, last=encode(stored)))
+        return Deleted(entry.value, gone=True)
+    if stored == orjson.loads(entry.value):
+        await settle(core, key)
+    elif not request.dry_run:
+        stored["metadata"]["resourceVersion"] = str(core.store.next_revision())
+        await commit(core.store.stage(key, encode(stored)))
+    if served.is_storage:
+        return Deleted(encode(stored), gone=False)
+    return Deleted(encode({**obj, "metadata": stored["metadata"]}), gone=False)
+
+
+def _begin(core: Core, served: ServedKind, obj: Object, options: DeleteOptions) -> bool:
+    """Mark the object as terminating, in place; False if nothing holds it and it can go at once."""
+    metadata = obj["metadata"]
+    finalizers: list[str] = list(metadata.get("finalizers", ()))
+    if options.propagation is not None:
+        wanted = {Propagation.FOREGROUND: FOREGROUND, Propagation.ORPHAN: ORPHAN}.get(options.propagation)
+        finalizers = [name for name in finalizers if name not in (FOREGROUND, ORPHAN) or name == wanted]
+        if wanted is not None and wanted not in finalizers:
+            finalizers.append(wanted)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+    first = "deletionTimestamp" not in metadata
+    held = (served.strategy.begin_delete(obj) if first else served.strategy.holds(obj)) or bool(
+        metadata.get("finalizers")
+    )
+    if held and first:
+        metadata["deletionTimestamp"] = timestamp(core.clock.now())
+        metadata["deletionGracePeriodSeconds"] = 0
+        if served.strategy.counts_generations:
+            metadata["generation"] = int(metadata.get("generation", 0)) + 1
+    return held
+
+
+def _check_preconditions(served: ServedKind, name: str, obj: Object, required: Preconditions) -> None:
+    metadata = obj["metadata"]
+    for label, wanted, found in (
+        ("UID", required.uid, metadata["uid"]),
+        ("ResourceVersion", required.resource_version, metadata["resourceVersion"]),
+    ):
+        if wanted and wanted != found:
+            raise conflict(
+                served,
+                name,
+                f"the {label} in the precondition ({wanted}) does not match the {label} in record ({found}). "
+                "The object might have been deleted and then recreated",
+            )
+
+
+async def delete_collection(
+    core: Core, served: ServedKind, selection: Selection, options: DeleteOptions, request: Request
+) -> list[bytes]:
+    """Delete everything selected, in slices that let others through; answers what was deleted."""
+    found = await list_entries(core, served, selection, Options())
+    deleted: list[bytes] = []
+    for count, (key, _) in enumerate(found.entries):
+        if count % _SLICE == _SLICE - 1:
+            await asyncio.sleep(0)
+        try:
+            result = await delete(core, served, key.namespace, key.name, options, request)
+        except NotFound:
+            continue
+        deleted.append(result.value)
+    return deleted

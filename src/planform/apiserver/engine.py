@@ -1,0 +1,79 @@
+"""The embedded engine put together: a registry that follows the store, and the Core that the verbs take."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+
+import orjson
+
+from planform.api.kinds import Object
+from planform.apiserver import crds
+from planform.apiserver.admission import AdmissionPlugin
+from planform.apiserver.builtin_kinds import builtin_served_kinds
+from planform.apiserver.core import ConversionWebhooks, Core
+from planform.apiserver.registry import Registry
+from planform.clock import Clock
+from planform.store import Change, ChangeType, Store
+
+log = logging.getLogger(__name__)
+
+
+def open_engine(
+    store: Store,
+    clock: Clock,
+    *,
+    rng: random.Random | None = None,
+    admission: Sequence[AdmissionPlugin] = (),
+    webhooks: ConversionWebhooks | None = None,
+) -> Core:
+    """Serve the built-in kinds and every established CRD of the store, now and from now on."""
+    registry = Registry()
+    registry.add(builtin_served_kinds(clock.now))
+    follower = _CrdFollower(registry)
+    for _, entry in store.list(crds.RESOURCE):
+        follower.take(orjson.loads(entry.value), entry.rv)
+    store.subscribe(follower.changed)
+    return Core(store, registry, clock, rng or random.SystemRandom(), admission, webhooks)
+
+
+class _CrdFollower:
+    """Keeps the registry equal to the established CRDs of the committed store."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._specs: dict[str, tuple[Object, bool, int]] = {}
+
+    def changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.key.resource != crds.RESOURCE:
+                continue
+            if change.type is ChangeType.DELETED:
+                self._forget(change.key.name)
+            else:
+                self.take(orjson.loads(change.value), change.rv)
+
+    def take(self, crd: Object, rv: int) -> None:
+        name = crd["metadata"]["name"]
+        if not crds.is_established(crd):
+            self._forget(name)
+            return
+        terminating = "deletionTimestamp" in crd["metadata"]
+        spec, was_terminating, since = self._specs.get(name, (None, False, rv))
+        if spec == crd["spec"] and was_terminating == terminating:
+            return
+        # Only a change of spec can make stored objects look old; a status write must not.
+        since = since if spec == crd["spec"] else rv
+        try:
+            kinds = crds.served_kinds(crd, since)
+        except (KeyError, TypeError, StopIteration):
+            log.exception("cannot serve a CRD", extra={"crd": name})
+            return
+        self._specs[name] = (crd["spec"], terminating, since)
+        self._registry.replace(crd["spec"]["group"], crd["spec"]["names"]["plural"], kinds)
+
+    def _forget(self, name: str) -> None:
+        if self._specs.pop(name, None) is not None:
+            plural, _, group = name.partition(".")
+            self._registry.remove(group, plural)

@@ -1,0 +1,651 @@
+"""From an HTTP request to a verb and back: authenticate, route, authorise, decode, act, encode."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import orjson
+
+from planform.api.kinds import Object
+from planform.apiserver import deletes, reads, subresources, tables, writes
+from planform.apiserver.core import Core, decode_any, key_of, raw_any
+from planform.apiserver.documents import Documents
+from planform.apiserver.negotiation import APPLY_YAML, JSON, Form, accepted, decode_body, decode_yaml, encode_value
+from planform.apiserver.registry import ServedKind
+from planform.apiserver.requests import ANONYMOUS, Attributes, Request, Selection, User
+from planform.apiserver.routes import OtherPath, ResourcePath, parse_target, truth
+from planform.apiserver.selection import single_name
+from planform.apiserver.streams import watch_lines
+from planform.apiserver.wire import HttpRequest, HttpResponse
+from planform.client.protocol import PatchType
+from planform.errors import (
+    ApiError,
+    BadRequest,
+    FieldError,
+    InternalError,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    PlanformError,
+    RequestTooLarge,
+    StoreError,
+    TooManyRequests,
+    UnsupportedMediaType,
+)
+
+log = logging.getLogger(__name__)
+
+_PUBLIC = frozenset({"healthz", "livez", "readyz", "version"})
+_PATCH_TYPES = {patch_type.value: patch_type for patch_type in PatchType}
+_NO_METHOD = "the server does not allow this method on the requested resource"
+_NO_RESOURCE = "the server could not find the requested resource"
+_LIST_CHUNK = 500
+_Query = Mapping[str, list[str]]
+
+
+class Authenticator(Protocol):
+    """Says who sends a request."""
+
+    async def authenticate(self, request: HttpRequest, /) -> User:
+        """The user, ANONYMOUS without credentials; raises Unauthorized for bad ones."""
+        ...
+
+
+class Authorizer(Protocol):
+    """Says what a user may do."""
+
+    def authorize(self, user: User, attributes: Attributes, /) -> None:
+        """Raises Forbidden."""
+        ...
+
+
+class Virtual(Protocol):
+    """Kinds and subresources that are answered, not stored: reviews and tokens."""
+
+    async def create(self, served: ServedKind, path: ResourcePath, body: Object, request: Request, /) -> Object | None:
+        """The answer, or None if this kind is an ordinary one."""
+        ...
+
+
+class Observer(Protocol):
+    """Sees every request once it is answered: metrics and the audit log."""
+
+    def answered(
+        self, request: HttpRequest, user: User, attributes: Attributes | None, response: HttpResponse, /
+    ) -> None: ...
+
+
+class Handler:
+    """The wire's one entry."""
+
+    def __init__(
+        self,
+        core: Core,
+        documents: Documents,
+        *,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        virtual: Virtual,
+        observers: tuple[Observer, ...] = (),
+    ) -> None:
+        self._core = core
+        self._documents = documents
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._virtual = virtual
+        self._observers = observers
+
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        user, attributes = ANONYMOUS, None
+        warnings: list[str] = []
+        try:
+            user = await self._authenticator.authenticate(request)
+            path, query = parse_target(request.target)
+            if isinstance(path, ResourcePath):
+                attributes = _attributes(request.method, path, query)
+                response = await self._resource(request, user, path, query, attributes, warnings)
+            else:
+                attributes = Attributes(request.method.lower(), path=path.path)
+                response = await self._other(request, user, path, query, attributes)
+        except ApiError as error:
+            response = failure(error)
+        except StoreError as error:
+            response = failure(InternalError(str(error)))
+        except PlanformError as error:
+            response = failure(BadRequest(str(error)))
+        for text in warnings:
+            response.headers.append((b"warning", _warning(text)))
+        for observer in self._observers:
+            observer.answered(request, user, attributes, response)
+        return response
+
+    # -- what is not a resource
+
+    async def _other(
+        self, request: HttpRequest, user: User, path: OtherPath, query: _Query, attributes: Attributes
+    ) -> HttpResponse:
+        first = path.parts[0] if path.parts else ""
+        if first not in _PUBLIC:
+            self._authorizer.authorize(user, attributes)
+        if request.method != "GET":
+            raise MethodNotAllowed(_NO_METHOD)
+        return await self._documents.answer(request, path, query)
+
+    # -- resources
+
+    async def _resource(
+        self,
+        request: HttpRequest,
+        user: User,
+        path: ResourcePath,
+        query: _Query,
+        attributes: Attributes,
+        warnings: list[str],
+    ) -> HttpResponse:
+        self._authorizer.authorize(user, attributes)
+        served = self._core.registry.at_path(path.group, path.version, path.plural)
+        if served is None:
+            if not self._core.registry.has_group_version(path.group, path.version):
+                return HttpResponse(404, b"404 page not found\n", content_type=b"text/plain; charset=utf-8")
+            raise NotFound(_NO_RESOURCE)
+        if path.namespace and not served.kind.namespaced:
+            raise NotFound(_NO_RESOURCE)
+        if served.kind.namespaced and path.name and not path.namespace:
+            raise NotFound(_NO_RESOURCE)
+        if path.subresource and path.subresource not in served.kind.subresources:
+            raise NotFound(_NO_RESOURCE)
+        if served.deprecation:
+            warnings.append(served.deprecation)
+        if attributes.verb not in served.kind.verbs and not path.subresource:
+            raise MethodNotAllowed(_NO_METHOD)
+        act = _VERBS.get((request.method, bool(path.name)))
+        if act is None:
+            raise MethodNotAllowed(_NO_METHOD)
+        return await act(self, request, user, served, path, query, warnings)
+
+    async def get_one(
+        self,
+        request: HttpRequest,
+        user: User,
+        served: ServedKind,
+        path: ResourcePath,
+        query: _Query,
+        warnings: list[str],
+    ) -> HttpResponse:
+        form = accepted(request.header(b"accept"))
+        if path.watching:
+            return self._watch(
+                served, path, query, form, Selection(path.namespace, fields=f"metadata.name={path.name}")
+            )
+        if path.subresource not in ("", "status"):
+            value = await subresources.get(self._core, served, path.namespace, path.name, path.subresource)
+            return HttpResponse(200, encode_value(value, form, pretty=_pretty(query)), content_type=form.content_type)
+        stored = await reads.get(self._core, served, path.namespace, path.name)
+        return self._object(served, stored, form, query)
+
+    async def get_many(
+        self,
+        request: HttpRequest,
+        user: User,
+        served: ServedKind,
+        path: ResourcePath,
+        query: _Query,
+        warnings: list[str],
+    ) -> HttpResponse:
+        form = accepted(request.header(b"accept"))
+        selection = Selection(path.namespace, _one(query, "labelSelector"), _one(query, "fieldSelector"))
+        if path.watching or _true(query, "watch"):
+            return self._watch(served, path, query, form, selection)
+        options = _list_options(query)
+        page = await reads.list_entries(self._core, served, selection, options)
+        metadata: dict[str, Any] = {"resourceVersion": str(page.rv)}
+        if page.continue_token:
+            metadata["continue"] = page.continue_token
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
+        if form.shape == "" and not form.yaml and not _pretty(query):
+            return self._plain_list(served, page, metadata)
+        objects = await decode_any(self._core, served, [entry for _, entry in page.entries])
+        if form.shape == "Table":
+            value: Object = self._table(served, objects, query, metadata, form)
+        elif form.shape:
+            value = tables.partial_list(objects, metadata)
+        else:
+            value = _list_head(served, metadata) | {"items": [_as_item(served, obj) for obj in objects]}
+        return HttpResponse(200, encode_value(value, form, pretty=_pretty(query)), content_type=form.content_type)
+
+    def _plain_list(self, served: ServedKind, page: reads.Page, metadata: dict[str, Any]) -> HttpResponse:
+        """A list from stored bytes, in chunks: a long one neither blocks the loop nor doubles the memory."""
+        head = orjson.dumps(_list_head(served, metadata))[:-1] + b',"items":['
+        core, skip = self._core, len(served.prefix) if served.builtin else 0
+
+        async def items(start: int) -> bytes:
+            parts = []
+            for _, entry in page.entries[start : start + _LIST_CHUNK]:
+                value = await raw_any(core, served, entry)
+                parts.append(b"{" + value[skip:] if skip and value.startswith(served.prefix) else value)
+            return b",".join(parts)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield head
+            for start in range(0, len(page.entries), _LIST_CHUNK):
+                yield (b"," if start else b"") + await items(start)
+            yield b"]}\n"
+
+        return HttpResponse(200, chunks=chunks())
+
+    def _watch(
+        self, served: ServedKind, path: ResourcePath, query: _Query, form: Form, selection: Selection
+    ) -> HttpResponse:
+        options = _watch_options(query, self._core)
+        lines = watch_lines(self._core, served, selection, options, form, _one(query, "includeObject"))
+        return HttpResponse(200, chunks=lines, content_type=form.content_type)
+
+    async def create(
+        self,
+        request: HttpRequest,
+        user: User,
+        served: ServedKind,
+        path: ResourcePath,
+        query: _Query,
+        warnings: list[str],
+    ) -> HttpResponse:
+        form = accepted(request.header(b"accept"))
+        call = _call(request, user, query, warnings, "CreateOptions")
+        obj = _object_body(request, call)
+        answer = await self._virtual.create(served, path, obj, call)
+        if answer is not None:
+            return HttpResponse(201, encode_value(answer, form), content_type=form.content_type)
+        if path.name:
+            raise MethodNotAllowed(_NO_METHOD)
+        written = await writes.create(self._core, served, obj, call, namespace=path.namespace)
+        return self._object(served, written.value, form, query, status=201)
+
+    async def update(
+        self,
+        request: HttpRequest,
+        user: User,
+        served: ServedKind,
+        path: ResourcePath,
+        query: _Query,
+        warnings: list[str],
+    ) -> HttpResponse:
+        form = accepted(request.header(b"accept"))
+        call = _call(request, user, query, warnings, "UpdateOptions")
+        obj = _object_body(request, call)
+        if path.subresource not in ("", "status"):
+            value = await subresources.update(
+                self._core, served, path.namespace, path.name, path.subresource, obj, call
+            )
+            return HttpResponse(200, encode_value(value, form), content_type=form.content_type)
+        written = await writes.update(
+            self._core, served, obj, call, namespace=path.namespace, name=path.name, subresource=path.subresource
+        )
+        return self._object(served, written.value, form, query)
+
+    async def patch(
+        self,
+        request: HttpRequest,
+        user: User,
+        served: ServedKind,
+        path: ResourcePath,
+        query: _Query,
+        warnings: list[str],
+    ) -> HttpResponse:
+        form = accepted(request.header(b"accept"))
+        media = request.header(b"content-type").partition(";")[0].strip().lower()
+        call = _call(request, user, query, warnings, "PatchOptions")
+        if media == APPLY_YAML:
+            return await self._apply(request, user, served, path, query, call, form)
+        if "force" in query:
+            raise _bad_option("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
+        patch_type = _PATCH_TYPES.get(media)
+        if patch_type is None:
+            raise UnsupportedMediaType(
+                "the body of the request was in an unknown format - accepted media types include: "
+                + ", ".join([*_PATCH_TYPES, APPLY_YAML])
+            )
+        body = decode_body(request.body, JSON, validation=call.validation)
+        call.duplicates = body.duplicates
+        if patch_type is not PatchType.JSON and type(body.value) is not dict:
+            raise BadRequest("error decoding patch: a merge patch must be an object")
+        if path.subresource not in ("", "status"):
+            value = await subresources.patch(
+                self._core, served, path.namespace, path.name, path.subresource, patch_type, body.value, call
+            )
+            return HttpResponse(200, encode_value(value, form), content_type=form.content_type)
+        written = await writes.patch(
+            self._core,
+            served,
+            path.namespace,
+            path.name,
+            patch_type,
+            body.value,
+            call,
+            subresource=path.subresource,
+        )
+        return self._object(served, written.value, form, query)
+
+    async def _apply(
+        self,
+        request: HttpRequest,
+        user: User,
+        served: ServedKind,
+        path: ResourcePath,
+        query: _Query,
+        call: Request,
+        form: Form,
+    ) -> HttpResponse:
+        if not _one(query, "fieldManager"):
+            raise _bad_option("PatchOptions", "fieldManager", "Required value: is required for apply patch")
+        body = decode_yaml(request.body, reporting=call.validation != "Ignore")
+        call.duplicates = body.duplicates
+        if type(body.value) is not dict:
+            raise BadRequest("error decoding patch: an apply patch must be an object")
+        force = _true(query, "force")
+        if path.subresource not in ("", "status"):
+            value = await subresources.apply_scale(
+                self._core, served, path.namespace, path.name, body.value, call, force=force
+            )
+            return HttpResponse(200, encode_value(value, form), content_type=form.content_type)
+        key = key_of(served, path.namespace, path.name)
+        if self._core.store.head(key) is None:
+            create = Attributes(
+                "create", path.group, path.version, path.plural, path.subresource, path.namespace, path.name
+            )
+            self._authorizer.authorize(user, create)
+        written = await writes.apply(
+            self._core,
+            served,
+            path.namespace,
+            path.name,
+            body.value,
+            call,
+            force=force,
+            subresource=path.subresource,
+        )
+        return self._object(served, written.value, form, query, status=201 if written.created else 200)
+
+    async def delete_one(
+        self,
+        request: HttpRequest,
+        user: User,
+        served: ServedKind,
+        path: ResourcePath,
+        query: _Query,
+        warnings: list[str],
+    ) -> HttpResponse:
+        if path.subresource:
+            raise MethodNotAllowed(_NO_METHOD)
+        form = accepted(request.header(b"accept"))
+        call = _call(request, user, query, warnings, "DeleteOptions")
+        options = _delete_options(request, query, call)
+        deleted = await deletes.delete(self._core, served, path.namespace, path.name, options, call)
+        if not deleted.gone:
+            return self._object(served, deleted.value, form, query)
+        metadata = orjson.loads(deleted.value)["metadata"]
+        details = {
+            "name": path.name,
+            "group": served.kind.group,
+            "kind": served.kind.plural,
+            "uid": metadata["uid"],
+        }
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {name: value for name, value in details.items() if value},
+        }
+        return HttpResponse(200, encode_value(status, Form(yaml=form.yaml)), content_type=Form(form.yaml).content_type)
+
+    async def delete_many(
+        self,
+        request: HttpRequest,
+        user: User,
+        served: ServedKind,
+        path: ResourcePath,
+        query: _Query,
+        warnings: list[str],
+    ) -> HttpResponse:
+        call = _call(request, user, query, warnings, "DeleteOptions")
+        options = _delete_options(request, query, call)
+        selection = Selection(path.namespace, _one(query, "labelSelector"), _one(query, "fieldSelector"))
+        deleted = await deletes.delete_collection(self._core, served, selection, options, call)
+        head = orjson.dumps(_list_head(served, {"resourceVersion": str(self._core.store.revision)}))[:-1]
+        return HttpResponse(200, head + b',"items":[' + b",".join(deleted) + b"]}\n")
+
+    # -- answers
+
+    def _object(
+        self, served: ServedKind, value: bytes, form: Form, query: _Query, *, status: int = 200
+    ) -> HttpResponse:
+        if form.shape == "" and not form.yaml and not _pretty(query):
+            return HttpResponse(status, value + b"\n")
+        obj: Object = orjson.loads(value)
+        if form.shape == "Table":
+            obj = self._table(
+                served, [obj], query, {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, form
+            )
+        elif form.shape:
+            obj = tables.partial_object(obj)
+        return HttpResponse(status, encode_value(obj, form, pretty=_pretty(query)), content_type=form.content_type)
+
+    def _table(
+        self, served: ServedKind, objects: list[Object], query: _Query, metadata: Mapping[str, Any], form: Form
+    ) -> Object:
+        return tables.table_for(
+            served.kind,
+            served.columns,
+            objects,
+            now=self._core.clock.now(),
+            include_object=_one(query, "includeObject"),
+            metadata=metadata,
+        )
+
+
+_Act = Callable[[Handler, HttpRequest, User, ServedKind, ResourcePath, _Query, list[str]], Awaitable[HttpResponse]]
+_VERBS: Mapping[tuple[str, bool], _Act] = {
+    ("GET", True): Handler.get_one,
+    ("GET", False): Handler.get_many,
+    ("POST", False): Handler.create,
+    ("POST", True): Handler.create,
+    ("PUT", True): Handler.update,
+    ("PATCH", True): Handler.patch,
+    ("DELETE", True): Handler.delete_one,
+    ("DELETE", False): Handler.delete_many,
+}
+
+
+def failure(error: ApiError) -> HttpResponse:
+    """A Status, with Retry-After where waiting helps."""
+    headers: list[tuple[bytes, bytes]] = []
+    retry = error.details.get("retryAfterSeconds")
+    if retry:
+        headers.append((b"retry-after", str(retry).encode()))
+    return HttpResponse(error.code, orjson.dumps(error.to_status()) + b"\n", headers)
+
+
+def refusal(code: int, text: str) -> HttpResponse:
+    """The answer to something that never became a request."""
+    kinds: dict[int, type[ApiError]] = {413: RequestTooLarge, 429: TooManyRequests, 500: InternalError}
+    error = kinds.get(code, BadRequest)(text)
+    error.code = code
+    return failure(error)
+
+
+def _attributes(method: str, path: ResourcePath, query: _Query) -> Attributes:
+    name, namespace = path.name, path.namespace
+    if method in ("GET", "HEAD"):
+        if name and not path.watching:
+            verb = "get"
+        elif path.watching or _true(query, "watch"):
+            verb = "watch"
+        else:
+            verb = "list"
+        if not name and verb != "get":
+            name = single_name(Selection(fields=_one(query, "fieldSelector")))
+    elif method == "DELETE":
+        verb = "delete" if name else "deletecollection"
+    else:
+        verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(method, method.lower())
+    if path.plural == "namespaces" and path.group == "" and path.name:
+        namespace = path.name
+    return Attributes(verb, path.group, path.version, path.plural, path.subresource, namespace, name)
+
+
+def _call(request: HttpRequest, user: User, query: _Query, warnings: list[str], options: str) -> Request:
+    """The options of a write, checked; raises Invalid as Kubernetes words it."""
+    dry_run = query.get("dryRun", [])
+    if dry_run and dry_run != ["All"]:
+        shown = orjson.dumps(dry_run).decode()
+        raise _bad_option(options, "dryRun", f'Unsupported value: {shown}: supported values: "All"')
+    validation = _one(query, "fieldValidation") or "Warn"
+    if validation not in ("Strict", "Warn", "Ignore"):
+        raise _bad_option(
+            options,
+            "fieldValidation",
+            f'Unsupported value: "{validation}": supported values: "Ignore", "Strict", "Warn"',
+        )
+    manager = _one(query, "fieldManager")
+    if not manager:
+        manager = request.header(b"user-agent").partition("/")[0][:128] or "unknown"
+    elif len(manager.encode()) > 128:
+        raise _bad_option(options, "fieldManager", "Too long: may not be more than 128 bytes")
+    elif not manager.isprintable():
+        raise _bad_option(
+            options, "fieldManager", f'Invalid value: "{manager}": should only contain printable characters'
+        )
+    return Request(user, manager, bool(dry_run), validation, warnings)  # type: ignore[arg-type]  # checked above
+
+
+def _bad_option(options: str, field: str, detail: str) -> Invalid:
+    reason = {
+        "Unsupported": "FieldValueNotSupported",
+        "Required": "FieldValueRequired",
+        "Forbidden:": "FieldValueForbidden",
+        "Too": "FieldValueTooLong",
+    }.get(detail.split()[0], "FieldValueInvalid")
+    return Invalid.of("meta.k8s.io", options, "", [FieldError(field, reason, detail)])
+
+
+def _object_body(request: HttpRequest, call: Request) -> Object:
+    body = decode_body(request.body, request.header(b"content-type"), validation=call.validation)
+    call.duplicates = body.duplicates
+    if type(body.value) is not dict:
+        raise BadRequest("the body of the request must be one object")
+    return body.value
+
+
+def _delete_options(request: HttpRequest, query: _Query, call: Request) -> deletes.DeleteOptions:
+    body: Any = {}
+    if request.body.strip():
+        body = decode_body(request.body, request.header(b"content-type")).value or {}
+        if type(body) is not dict:
+            raise BadRequest("the body of a DELETE must be DeleteOptions")
+    options, dry_run = deletes.parse_options(body, {name: values[0] for name, values in query.items()})
+    call.dry_run = call.dry_run or dry_run
+    return options
+
+
+def _list_options(query: _Query) -> reads.Options:
+    limit = _number(query, "limit")
+    version, match = _one(query, "resourceVersion"), _one(query, "resourceVersionMatch")
+    if "sendInitialEvents" in query:
+        raise _bad_option("ListOptions", "sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list")
+    if match:
+        if match not in ("Exact", "NotOlderThan"):
+            raise _bad_option(
+                "ListOptions",
+                "resourceVersionMatch",
+                f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"',
+            )
+        if not version:
+            raise _bad_option(
+                "ListOptions",
+                "resourceVersionMatch",
+                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            )
+        if match == "Exact" and version == "0":
+            raise _bad_option(
+                "ListOptions",
+                "resourceVersionMatch",
+                'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
+            )
+    _check_version(version)
+    return reads.Options(limit, _one(query, "continue"), version, match)  # type: ignore[arg-type]  # checked above
+
+
+def _watch_options(query: _Query, core: Core) -> reads.WatchOptions:
+    version, match = _one(query, "resourceVersion"), _one(query, "resourceVersionMatch")
+    initial: bool | None = None
+    if "sendInitialEvents" in query:
+        initial = _true(query, "sendInitialEvents")
+        if match != "NotOlderThan":
+            raise _bad_option(
+                "ListOptions",
+                "resourceVersionMatch",
+                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )
+    elif match:
+        raise _bad_option(
+            "ListOptions",
+            "resourceVersionMatch",
+            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )
+    _check_version(version)
+    seconds = _number(query, "timeoutSeconds")
+    timeout = float(seconds) if seconds > 0 else core.rng.uniform(1800, 3600)
+    return reads.WatchOptions(version, initial, _true(query, "allowWatchBookmarks"), timeout)
+
+
+def _check_version(version: str) -> None:
+    if version and not version.isdigit():
+        raise BadRequest(f'resourceVersion: Invalid value: "{version}": resource versions are decimal numbers')
+
+
+def _number(query: _Query, name: str) -> int:
+    text = _one(query, name)
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError as error:
+        raise BadRequest(f'{name}: Invalid value: "{text}": must be a number') from error
+
+
+def _one(query: _Query, name: str) -> str:
+    values = query.get(name)
+    return values[0] if values else ""
+
+
+def _true(query: _Query, name: str) -> bool:
+    values = query.get(name)
+    return truth(values[0]) if values else False
+
+
+def _pretty(query: _Query) -> bool:
+    return bool(query) and _true(query, "pretty")
+
+
+def _list_head(served: ServedKind, metadata: Mapping[str, Any]) -> Object:
+    return {
+        "apiVersion": served.api_version,
+        "kind": served.kind.list_kind or f"{served.kind.kind}List",
+        "metadata": metadata,
+    }
+
+
+def _as_item(served: ServedKind, obj: Object) -> Object:
+    if not served.builtin:
+        return obj
+    return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
+
+
+def _warning(text: str) -> bytes:
+    """A Warning header; control characters would end it early."""
+    clean = "".join(char if char.isprintable() else " " for char in text)
+    escaped = clean.replace("\\", "\\\\").replace('"', '\\"')
+    return b'299 - "%s"' % escaped.encode("utf-8", "replace")[:2048]

@@ -1,0 +1,79 @@
+"""Who asks, and with which options: what the wire and LocalClient hand to the verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Validation = Literal["Strict", "Warn", "Ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An authenticated caller."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def is_master(self) -> bool:
+        return MASTERS in self.groups
+
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+CONTROL_PLANE = User("system:planform", (MASTERS, AUTHENTICATED))
+"""The controllers of this very process."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request as the verbs see it. Warnings gather here and become Warning headers."""
+
+    user: User = CONTROL_PLANE
+    manager: str = "planform"
+    dry_run: bool = False
+    validation: Validation = "Warn"
+    warnings: list[str] = field(default_factory=list)
+    duplicates: tuple[str, ...] = ()
+    """Paths of fields that stood twice in the body, found while decoding."""
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind a list, watch or deletecollection is about. An empty namespace means all of them."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preconditions:
+    """What must hold of the stored object for a delete to happen."""
+
+    uid: str = ""
+    resource_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What a request wants to do, as authorisation and audit see it. `path` is set for what is not a resource."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""

@@ -1,0 +1,84 @@
+"""A watch on the wire: one JSON line an event, joined as many as are ready, encoded once for all watchers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import orjson
+
+from planform.api.kinds import Object
+from planform.apiserver import reads, tables
+from planform.apiserver.core import Core
+from planform.apiserver.negotiation import Form
+from planform.apiserver.reads import Emission
+from planform.apiserver.registry import ServedKind
+from planform.apiserver.requests import Selection
+from planform.apiserver.selection import compile_selection
+from planform.errors import ApiError
+
+
+def watch_lines(
+    core: Core,
+    served: ServedKind,
+    selection: Selection,
+    options: reads.WatchOptions,
+    form: Form,
+    include_object: str,
+) -> AsyncIterator[bytes]:
+    """The lines of one watch. Bad selectors raise here; a later error is the last line, since the answer has begun."""
+    compile_selection(served, selection)
+    return _lines(core, served, selection, options, form, include_object)
+
+
+async def _lines(
+    core: Core,
+    served: ServedKind,
+    selection: Selection,
+    options: reads.WatchOptions,
+    form: Form,
+    include_object: str,
+) -> AsyncIterator[bytes]:
+    batches = reads.watch(core, served, selection, options)
+    try:
+        async for batch in batches:
+            if form.shape == "":
+                yield b"".join([_line(emission) for emission in batch])
+            else:
+                yield _projected(core, served, batch, form, include_object)
+    except ApiError as error:
+        yield b'{"type":"ERROR","object":%b}\n' % orjson.dumps(error.to_status())
+    finally:
+        await batches.aclose()
+
+
+def _line(emission: Emission) -> bytes:
+    change = emission.change
+    if change is None:
+        return b'{"type":"%b","object":%b}\n' % (emission.type.encode(), emission.value)
+    if change.cache is None:
+        change.cache = {}
+    line: bytes | None = change.cache.get("line")
+    if line is None:
+        line = change.cache["line"] = b'{"type":"%b","object":%b}\n' % (emission.type.encode(), emission.value)
+    return line
+
+
+def _projected(core: Core, served: ServedKind, batch: Sequence[Emission], form: Form, include_object: str) -> bytes:
+    lines = []
+    for emission in batch:
+        obj: Object = orjson.loads(emission.value)
+        if form.shape == "Table":
+            rows = [] if emission.type == "BOOKMARK" else [obj]
+            metadata = {name: obj["metadata"][name] for name in ("resourceVersion",) if name in obj["metadata"]}
+            shown = tables.table_for(
+                served.kind,
+                served.columns,
+                rows,
+                now=core.clock.now(),
+                include_object=include_object,
+                metadata=metadata,
+            )
+        else:
+            shown = tables.partial_object(obj)
+        lines.append(orjson.dumps({"type": emission.type, "object": shown}) + b"\n")
+    return b"".join(lines)

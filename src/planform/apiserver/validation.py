@@ -1,0 +1,107 @@
+"""The checks between decoding and storing, in Kubernetes' order: prune, default, admission, schema, metadata, CEL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planform.api.kinds import Object
+from planform.apiserver import metadata as meta
+from planform.apiserver.admission import Admission
+from planform.apiserver.core import Core
+from planform.apiserver.registry import ServedKind
+from planform.apiserver.requests import Request
+from planform.errors import BadRequest, FieldError, Invalid
+from planform.machinery import names
+
+_RULES_SKIPPED = FieldError(
+    "<nil>",
+    "FieldValueInvalid",
+    'Invalid value: "null": some validation rules were not checked because the object was invalid; '
+    "correct the existing errors to complete validation",
+)
+
+
+def admit(
+    core: Core,
+    served: ServedKind,
+    new: Object,
+    old: Object | None,
+    request: Request,
+    *,
+    unknown: list[str],
+    subresource: str = "",
+    patching: bool = False,
+) -> None:
+    """Bring `new` into the shape that is stored, in place, or raise what is wrong with it.
+
+    `unknown` holds the unknown fields found so far; Strict turns them into an error, Warn into warnings.
+    """
+    served.strategy.prepare(new, old, subresource)
+    errors: list[FieldError] = []
+    schema = served.schema
+    if schema is not None:
+        findings = schema.admit(new, old=old, collect_unknown=request.validation != "Ignore")
+        unknown += findings.unknown
+        errors += findings.errors
+        if served.storage is not None and served.storage.schema is not None:
+            served.storage.schema.prune(new)
+            served.storage.schema.default(new)
+    if unknown or request.duplicates:
+        _report_unknown(served, new, unknown, request, patching=patching)
+    if served.builtin:
+        _refuse_wrong_types(served, errors)
+    if core.admission:
+        core.admit(
+            Admission(
+                "CREATE" if old is None else "UPDATE",
+                served.kind,
+                meta.namespace_of(new),
+                meta.name_of(new),
+                new,
+                old,
+                subresource,
+                request,
+            )
+        )
+    errors += names.validate_metadata(
+        new["metadata"], namespaced=served.kind.namespaced, name_rule=served.strategy.name_problems
+    )
+    errors += served.strategy.validate(new, old, subresource)
+    if served.rules is not None:
+        if errors:
+            errors.append(_RULES_SKIPPED)
+        else:
+            errors += served.rules.check(new, old)
+    if errors:
+        raise Invalid.of(served.kind.group, served.kind.kind, meta.name_of(new), errors)
+    for warning in served.strategy.warnings(new, old):
+        request.warn(warning)
+    for warning in names.metadata_warnings(new["metadata"]):
+        request.warn(warning)
+
+
+def _report_unknown(
+    served: ServedKind, new: Object, unknown: Sequence[str], request: Request, *, patching: bool
+) -> None:
+    findings = [f'unknown field "{path}"' for path in sorted(unknown)]
+    findings += [f'duplicate field "{path}"' for path in request.duplicates]
+    if request.validation == "Warn":
+        for finding in findings:
+            request.warn(finding)
+    elif request.validation == "Strict":
+        text = f"strict decoding error: {', '.join(findings)}"
+        if patching:
+            error = FieldError("patch", "FieldValueInvalid", f'Invalid value: "{{}}": {text}')
+            raise Invalid.of(served.kind.group, served.kind.kind, meta.name_of(new), [error])
+        kind = served.kind
+        raise BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
+
+
+def _refuse_wrong_types(served: ServedKind, errors: Sequence[FieldError]) -> None:
+    """A built-in kind with a wrong type cannot be decoded, which is a bad request and not an invalid object."""
+    for error in errors:
+        if error.reason == "FieldValueTypeInvalid":
+            kind = served.kind
+            raise BadRequest(
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: json: {error}'
+            )

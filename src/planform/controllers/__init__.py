@@ -1,0 +1,1 @@
+"""Thin loops, one module per controller: observe, plan, carry out."""

@@ -1,0 +1,190 @@
+"""Accepts the names of CRDs, establishes them, and removes their objects when they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from planform.api.kinds import Object, gvk
+from planform.apiserver import crds, deletes, writes
+from planform.apiserver.core import Core, key_of
+from planform.apiserver.metadata import is_terminating
+from planform.apiserver.requests import Request, Selection
+from planform.clock import timestamp
+from planform.errors import NotFound
+from planform.reconcile.controller import Controller, Result
+from planform.store import Change, ChangeType, Key
+
+_CRD = gvk("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+_MANAGER = "planform-crds"
+
+
+class CrdChore:
+    """Keys are names of CRDs, which are also the store's names of their resources."""
+
+    def __init__(self, core: Core, controller: Callable[..., Controller[Any]]) -> None:
+        self._core = core
+        self._terminating: set[str] = set()
+        self.controller: Controller[str] = controller("crds", self._reconcile, 4)
+
+    def begin(self) -> None:
+        for key, entry in self._core.store.list(crds.RESOURCE):
+            crd = orjson.loads(entry.value)
+            if is_terminating(crd) or not crds.is_established(crd):
+                self._look(key.name, crd)
+
+    def changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            key = change.key
+            if key.resource == crds.RESOURCE:
+                if change.type is ChangeType.DELETED:
+                    self._terminating.discard(key.name)
+                    self._reconsider(orjson.loads(change.value)["spec"]["group"])
+                else:
+                    self._look(key.name, orjson.loads(change.value))
+            elif key.resource in self._terminating and change.type is ChangeType.DELETED:
+                self.controller.queue.add(key.resource)
+
+    def _look(self, name: str, crd: Object) -> None:
+        if is_terminating(crd):
+            self._terminating.add(name)
+        self.controller.queue.add(name)
+
+    def _reconsider(self, group: str) -> None:
+        """Names became free: others of the group that wanted them may have them now."""
+        for key, entry in self._core.store.list(crds.RESOURCE):
+            crd = orjson.loads(entry.value)
+            if crd["spec"]["group"] == group and not crds.is_established(crd):
+                self.controller.queue.add(key.name)
+
+    async def _reconcile(self, name: str) -> Result:
+        entry = self._core.store.get(Key(crds.RESOURCE, "", name))
+        if entry is None:
+            return Result()
+        crd: Object = orjson.loads(entry.value)
+        if is_terminating(crd):
+            await self._empty(name, crd)
+        else:
+            await self._establish(name)
+        return Result()
+
+    async def _establish(self, name: str) -> None:
+        now = timestamp(self._core.clock.now())
+
+        def change(crd: Object) -> Object:
+            status = {**(crd.get("status") or {})}
+            clash = self._clash(crd)
+            conditions = list(status.get("conditions") or ())
+            if clash is None:
+                conditions = crds.with_condition(
+                    conditions, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now
+                )
+                conditions = crds.with_condition(
+                    conditions,
+                    "Established",
+                    "True",
+                    "InitialNamesAccepted",
+                    "the initial names have been accepted",
+                    now,
+                )
+                status["acceptedNames"] = crd["spec"]["names"]
+            else:
+                reason, message = clash
+                conditions = crds.with_condition(conditions, "NamesAccepted", "False", reason, message, now)
+                if not crds.is_established(crd):
+                    conditions = crds.with_condition(
+                        conditions, "Established", "False", "NotAccepted", "not all names are accepted", now
+                    )
+            status["conditions"] = conditions
+            return {**crd, "status": status}
+
+        await self._write_status(name, change)
+
+    def _clash(self, crd: Object) -> tuple[str, str] | None:
+        """The first name that somebody else in the group has: the condition's reason and message."""
+        wanted, group = crd["spec"]["names"], crd["spec"]["group"]
+        taken = list(self._names_in(group, crd["metadata"]["name"]))
+        resources = {name for names in taken for name in _resource_names(names)}
+        kinds = {name for names in taken for name in (names["kind"], names.get("listKind", ""))}
+        for reason, name, pool in (
+            ("PluralConflict", wanted["plural"], resources),
+            ("SingularConflict", wanted.get("singular", ""), resources),
+            ("KindConflict", wanted["kind"], kinds),
+            ("ListKindConflict", wanted.get("listKind", ""), kinds),
+        ):
+            if name and name in pool:
+                return reason, f'"{name}" is already in use'
+        for name in wanted.get("shortNames") or ():
+            if name in resources:
+                return "ShortNamesConflict", f'"{name}" is already in use'
+        return None
+
+    def _names_in(self, group: str, but: str) -> Iterator[dict[str, Any]]:
+        for key, entry in self._core.store.list(crds.RESOURCE):
+            if key.name != but:
+                other = orjson.loads(entry.value)
+                if other["spec"]["group"] == group and crds.condition(other, "NamesAccepted") == "True":
+                    yield other["status"]["acceptedNames"]
+        for served in self._core.registry:
+            if served.builtin and served.kind.group == group:
+                kind = served.kind
+                yield {
+                    "plural": kind.plural,
+                    "singular": kind.singular,
+                    "kind": kind.kind,
+                    "listKind": kind.list_kind,
+                    "shortNames": list(kind.short_names),
+                }
+
+    async def _empty(self, name: str, crd: Object) -> None:
+        if crds.CLEANUP_FINALIZER not in crd["metadata"].get("finalizers", ()):
+            return
+        core = self._core
+        for served in core.registry.of_resource(crd["spec"]["group"], crd["spec"]["names"]["plural"])[:1]:
+            await deletes.delete_collection(core, served, Selection(), deletes.DeleteOptions(), Request())
+        left = core.store.count(name)
+        now = timestamp(core.clock.now())
+
+        def change(current: Object) -> Object:
+            status = {**(current.get("status") or {})}
+            if left:
+                reason, text = "InstanceDeletionInProgress", f"CustomResource deletion is in progress: {left} remain"
+            else:
+                reason, text = "InstanceDeletionCompleted", "removed all instances"
+            status["conditions"] = crds.with_condition(
+                status.get("conditions") or (), "Terminating", "True" if left else "False", reason, text, now
+            )
+            return {**current, "status": status}
+
+        await self._write_status(name, change)
+        if not left:
+            await self._remove_finalizer(name)
+
+    async def _remove_finalizer(self, name: str) -> None:
+        def change(current: Object) -> Object:
+            metadata = {**current["metadata"]}
+            metadata["finalizers"] = [f for f in metadata.get("finalizers", ()) if f != crds.CLEANUP_FINALIZER]
+            return {**current, "metadata": metadata}
+
+        served = self._core.registry.find(_CRD)
+        try:
+            await writes.modify(self._core, served, key_of(served, "", name), change, Request(manager=_MANAGER))
+        except NotFound:
+            pass
+
+    async def _write_status(self, name: str, change: Callable[[Object], Object]) -> None:
+        served = self._core.registry.find(_CRD)
+        try:
+            await writes.modify(
+                self._core, served, key_of(served, "", name), change, Request(manager=_MANAGER), subresource="status"
+            )
+        except NotFound:
+            pass
+
+
+def _resource_names(names: dict[str, Any]) -> Iterator[str]:
+    yield names["plural"]
+    yield names.get("singular", "")
+    yield from names.get("shortNames") or ()

@@ -1,0 +1,244 @@
+"""Owner garbage collection: what nobody owns any more goes; what somebody waits for goes first.
+
+An index from owners' UIDs to dependents follows every committed batch. A key enters the queue when its owners may be
+gone, when it is deleted in the foreground or by orphaning, or when one of its own dependents is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import orjson
+
+from planform.api.kinds import Object, gvk
+from planform.apiserver import deletes, writes
+from planform.apiserver.core import Core, key_of
+from planform.apiserver.deletes import FOREGROUND, ORPHAN
+from planform.apiserver.metadata import is_terminating
+from planform.apiserver.registry import ServedKind
+from planform.apiserver.requests import Preconditions, Request
+from planform.client.protocol import Propagation
+from planform.errors import Conflict, NotFound
+from planform.reconcile.controller import Controller, Result
+from planform.store import Change, ChangeType, Key
+
+_MANAGER = "garbage-collector"
+_SLICE = 2000
+
+
+class Owner(msgspec.Struct, frozen=True, rename="camel"):
+    """One owner reference, as much of it as decides anything."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    block_owner_deletion: bool | None = None
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str
+    owner_references: tuple[Owner, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    deletion_timestamp: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decode = msgspec.json.Decoder(_Envelope).decode
+
+
+@dataclass(slots=True)
+class _Standing:
+    """Which of an object's owners are there, which are gone, and which wait for it to go first."""
+
+    solid: list[Owner]
+    dangling: list[Owner]
+    waiting: list[Owner]
+
+
+class GarbageCollector:
+    """Keys are the store's."""
+
+    def __init__(self, core: Core, controller: Callable[..., Controller[Any]]) -> None:
+        self._core = core
+        self._dependents: dict[str, set[Key]] = {}
+        self._owners: dict[Key, tuple[Owner, ...]] = {}
+        self._waiting: dict[str, Key] = {}  # owners that are deleted in the foreground or by orphaning, by UID
+        self._scan: asyncio.Task[None] | None = None
+        self.controller: Controller[Key] = controller("garbage-collector", self._reconcile)
+
+    def begin(self) -> None:
+        """Index what is there, in slices; a busy start is not held up."""
+        self._scan = asyncio.get_running_loop().create_task(self._scan_store(), name="garbage scan")
+
+    async def _scan_store(self) -> None:
+        for resource in self._core.store.resources():
+            for rows in self._core.store.snapshot(resource).slices(_SLICE):
+                for key, entry in rows:
+                    if key not in self._owners:
+                        self._index(key, entry.value)
+                await asyncio.sleep(0)
+
+    def changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.type is ChangeType.DELETED:
+                self._forget(change)
+            else:
+                self._index(change.key, change.value)
+
+    def _index(self, key: Key, value: bytes) -> None:
+        owned, ending = b'"ownerReferences"' in value, b'"deletionTimestamp"' in value
+        before = self._owners.get(key, ())
+        if not (owned or ending or before):
+            return
+        metadata = _decode(value).metadata
+        if metadata.owner_references != before:
+            self._set_owners(key, metadata.owner_references)
+            self.controller.queue.add(key)
+        if metadata.deletion_timestamp and (FOREGROUND in metadata.finalizers or ORPHAN in metadata.finalizers):
+            self._waiting[metadata.uid] = key
+            self.controller.queue.add(key)
+        self._wake_owners(metadata.owner_references)
+
+    def _set_owners(self, key: Key, owners: tuple[Owner, ...]) -> None:
+        for owner in self._owners.pop(key, ()):
+            dependents = self._dependents.get(owner.uid)
+            if dependents is not None:
+                dependents.discard(key)
+                if not dependents:
+                    del self._dependents[owner.uid]
+        if owners:
+            self._owners[key] = owners
+            for owner in owners:
+                self._dependents.setdefault(owner.uid, set()).add(key)
+
+    def _forget(self, change: Change) -> None:
+        owners = self._owners.get(change.key, ())
+        self._set_owners(change.key, ())
+        self._wake_owners(owners)
+        if self._dependents or self._waiting:
+            uid = _decode(change.value).metadata.uid
+            self._waiting.pop(uid, None)
+            for dependent in self._dependents.get(uid, ()):
+                self.controller.queue.add(dependent)
+
+    def _wake_owners(self, owners: Sequence[Owner]) -> None:
+        if self._waiting:
+            for owner in owners:
+                waiting = self._waiting.get(owner.uid)
+                if waiting is not None:
+                    self.controller.queue.add(waiting)
+
+    # -- the decision for one object
+
+    async def _reconcile(self, key: Key) -> Result:
+        entry = self._core.store.get(key)
+        served = self._served(key)
+        if entry is None or served is None:
+            return Result()
+        obj: Object = orjson.loads(entry.value)
+        finalizers = obj["metadata"].get("finalizers", ())
+        try:
+            if is_terminating(obj):
+                if ORPHAN in finalizers:
+                    await self._orphan(served, key, obj)
+                elif FOREGROUND in finalizers:
+                    await self._delete_dependents_first(served, key, obj)
+            elif key in self._owners:
+                await self._collect(served, key, obj)
+        except NotFound:
+            pass
+        return Result()
+
+    async def _collect(self, served: ServedKind, key: Key, obj: Object) -> None:
+        standing = self._standing(served, key)
+        if standing is None:
+            return
+        uid = obj["metadata"]["uid"]
+        if standing.solid:
+            gone = {owner.uid for owner in (*standing.dangling, *standing.waiting)}
+            if gone:
+                await self._drop_owners(served, key, gone)
+            return
+        if standing.waiting and self._dependents.get(uid):
+            policy: Propagation | None = Propagation.FOREGROUND
+        else:
+            policy = None
+        options = deletes.DeleteOptions(policy, Preconditions(uid=uid))
+        try:
+            await deletes.delete(self._core, served, key.namespace, key.name, options, Request(manager=_MANAGER))
+        except Conflict:
+            self.controller.queue.add(key)
+
+    def _standing(self, served: ServedKind, key: Key) -> _Standing | None:
+        """Where the owners stand; None when one of them is of a kind that is not served and nothing can be known."""
+        standing = _Standing([], [], [])
+        for owner in self._owners.get(key, ()):
+            group_version_kind = gvk(owner.api_version, owner.kind)
+            kinds = [
+                found
+                for found in self._core.registry
+                if found.kind.kind == owner.kind and found.kind.group == group_version_kind.group
+            ]
+            if not kinds:
+                return None
+            if kinds[0].kind.namespaced and not served.kind.namespaced:
+                return None
+            found = self._core.store.get(key_of(kinds[0], key.namespace, owner.name))
+            metadata = _decode(found.value).metadata if found is not None else None
+            if metadata is None or metadata.uid != owner.uid:
+                standing.dangling.append(owner)
+            elif metadata.deletion_timestamp and FOREGROUND in metadata.finalizers:
+                standing.waiting.append(owner)
+            else:
+                standing.solid.append(owner)
+        return standing
+
+    async def _orphan(self, served: ServedKind, key: Key, obj: Object) -> None:
+        uid = obj["metadata"]["uid"]
+        for dependent in sorted(self._dependents.get(uid, ())):
+            kind = self._served(dependent)
+            if kind is not None:
+                try:
+                    await self._drop_owners(kind, dependent, {uid})
+                except NotFound:
+                    continue
+        await self._remove_finalizer(served, key, ORPHAN)
+
+    async def _delete_dependents_first(self, served: ServedKind, key: Key, obj: Object) -> None:
+        uid = obj["metadata"]["uid"]
+        blocked = False
+        for dependent in sorted(self._dependents.get(uid, ())):
+            if any(owner.uid == uid and owner.block_owner_deletion for owner in self._owners.get(dependent, ())):
+                blocked = True
+            self.controller.queue.add(dependent)
+        if not blocked:
+            await self._remove_finalizer(served, key, FOREGROUND)
+
+    async def _drop_owners(self, served: ServedKind, key: Key, gone: set[str]) -> None:
+        def change(current: Object) -> Object:
+            metadata = {**current["metadata"]}
+            metadata["ownerReferences"] = [o for o in metadata.get("ownerReferences", ()) if o["uid"] not in gone]
+            return {**current, "metadata": metadata}
+
+        await writes.modify(self._core, served, key, change, Request(manager=_MANAGER))
+
+    async def _remove_finalizer(self, served: ServedKind, key: Key, finalizer: str) -> None:
+        def change(current: Object) -> Object:
+            metadata = {**current["metadata"]}
+            metadata["finalizers"] = [name for name in metadata.get("finalizers", ()) if name != finalizer]
+            return {**current, "metadata": metadata}
+
+        await writes.modify(self._core, served, key, change, Request(manager=_MANAGER))
+
+    def _served(self, key: Key) -> ServedKind | None:
+        plural, _, group = key.resource.partition(".")
+        kinds = self._core.registry.of_resource(group, plural)
+        return next((served for served in kinds if served.is_storage), kinds[0] if kinds else None)
