@@ -83,15 +83,16 @@ class TypeNode:
             self.keys = tuple((key, declared.get(key, {}).get("default", ABSENT)) for key in sorted(keys))
 
     def item_key(self, item: Any) -> str | None:
-        """How FieldsV1 names an item of this associative list; None if the item has no identity."""
+        """How FieldsV1 names an item of this associative list; None if the item has no identity.
+
+        One of several keys is enough: the others are then part of the name only where they are given or defaulted.
+        """
         if not self.keys:
             return None if item is None or type(item) in (dict, list) else f"v:{orjson.dumps(item).decode()}"
         if type(item) is not dict:
             return None
-        found = {name: item.get(name, default) for name, default in self.keys}
-        if ABSENT in found.values():
-            return None
-        return f"k:{orjson.dumps(found).decode()}"
+        found = {name: value for name, default in self.keys if (value := item.get(name, default)) is not ABSENT}
+        return f"k:{orjson.dumps(found).decode()}" if found else None
 
     def item_keys(self, items: list[Any]) -> list[str] | None:
         """The names of all items in order, repeats included; None if some item has no identity."""
@@ -261,7 +262,7 @@ def type_errors(node: TypeNode, value: Any, path: str = "") -> Iterator[str]:
         wanted = " or ".join(sorted(node.shapes)) if len(node.shapes) < len(_EVERY_SHAPE) else "any value"
         yield _complaint(path, f"expected {wanted}, got {orjson.dumps(value).decode()}")
     elif shape == "map":
-        for name, below in value.items():
+        for name, below in sorted(value.items()):
             child = node.fields.get(name) or node.element
             if child is None:
                 yield _complaint(f"{path}.{name}", "field not declared in schema")
@@ -293,9 +294,9 @@ def _no_identity(node: TypeNode, item: Any) -> str:
         return f"associative list without keys has an element that's {what}"
     if type(item) is not dict:
         return f"associative list with keys may not have {'a null element' if item is None else 'non-map elements'}"
-    missing = next(name for name, default in node.keys if default is ABSENT and name not in item)
-    complaint = f'associative list with keys has an element that omits key field "{missing}"'
-    return f"{complaint} (and doesn't have default value)"
+    keys = " ".join(f'"{name}"' for name, _ in node.keys)
+    complaint = f"associative list with keys has an element that omits all key fields [{keys}]"
+    return f"{complaint} (and doesn't have default values for any key fields)"
 
 
 def element_text(element: str) -> str:
