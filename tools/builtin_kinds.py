@@ -41,13 +41,14 @@ WIRE_FORMS = {
     CRD + "JSON": "json",
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "intOrString",
-    "io.k8s.api.authentication.v1.ExtraValue": "items",
-    "io.k8s.api.authorization.v1.ExtraValue": "items",
     CRD + "JSONSchemaPropsOrArray": "either",
     CRD + "JSONSchemaPropsOrBool": "either",
     CRD + "JSONSchemaPropsOrStringArray": "either",
 }
-"""Messages whose JSON is not an object with their fields; planform.machinery.kubeproto knows each form by its name."""
+"""Messages whose JSON is not an object with their fields; planform.machinery.kubeproto knows each form by its name.
+
+Named lists, which Go writes as a message with nothing but `items`, are found by that.
+"""
 
 FREE_FORM = {name for name, form in WIRE_FORMS.items() if form in ("json", "either")}
 UNUSED_KEYWORDS = {"description", "x-kubernetes-unions"}
@@ -146,12 +147,17 @@ STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL
 GO_FIELD = re.compile(r'^\t(?:(\w+) +)?(\S+) +`json:"([^"]*)"[^`\n]*protobuf:"\w+,(\d+)', re.MULTILINE)
 
 
-def read_messages(*roots: Path) -> dict[str, dict[str, list[str]]]:
-    """Each message's fields by number: JSON name and type, as `[]string`, `{}bytes`, `*int32` or a message's name.
+Fields = dict[str, Any]
+"""A message's fields by number: JSON name and type, as `[]string`, `{}bytes`, `*int32` or a message's name.
 
-    A star says that JSON writes the field even when it is zero; an empty JSON name, that it is inlined.
-    """
-    messages: dict[str, dict[str, list[str]]] = {}
+A star says that JSON writes the field even when it is zero; an empty JSON name, that it is inlined. The empty number
+names the message's wire form, if it has one.
+"""
+
+
+def read_messages(*roots: Path) -> dict[str, Fields]:
+    """Every message below these directories."""
+    messages: dict[str, Fields] = {}
     for path in sorted(path for root in roots for path in root.rglob("generated.proto")):
         text = path.read_text()
         package = re.findall(r"^package ([\w.]+);", text, re.MULTILINE)[0]
@@ -165,6 +171,10 @@ def read_messages(*roots: Path) -> dict[str, dict[str, list[str]]]:
                     proto_type = component_name(proto_type if "." in proto_type else f".{package}.{proto_type}")
                 shape = {"repeated": "[]", "map<string,": "{}"}.get(label) or ("*" if go.keeps_zero else "")
                 fields[number] = [go.json, shape + proto_type]
+            if name in WIRE_FORMS:
+                fields[""] = WIRE_FORMS[name]
+            elif message not in structs and [field[0] for field in fields.values()] == ["items"]:
+                fields[""] = "items"
     return messages
 
 
@@ -185,18 +195,16 @@ def read_structs(package: Path) -> dict[str, dict[str, GoField]]:
     return structs
 
 
-def message_closure(messages: Mapping[str, Mapping[str, list[str]]], roots: list[str]) -> dict[str, dict[str, Any]]:
-    """The messages that the roots need, with the name of the wire form of those that have one."""
-    found: dict[str, dict[str, Any]] = {}
+def message_closure(messages: Mapping[str, Fields], roots: list[str]) -> dict[str, Fields]:
+    """The messages that the roots need."""
+    found: dict[str, Fields] = {}
     pending = list(roots)
     while pending:
         name = pending.pop()
         if name in found or name not in messages:
             continue
-        found[name] = dict(messages[name])
-        if name in WIRE_FORMS:
-            found[name][""] = WIRE_FORMS[name]
-        pending += [field_type.lstrip("[]{}*") for _, field_type in messages[name].values()]
+        found[name] = messages[name]
+        pending += [field[1].lstrip("[]{}*") for number, field in messages[name].items() if number]
     return found
 
 

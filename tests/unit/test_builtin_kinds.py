@@ -178,6 +178,12 @@ def test_field_numbers_are_those_of_the_wire(name: str, numbers: dict[int, str])
     assert {number: fields[number].json for number in numbers} == numbers
 
 
+def test_named_lists_are_lists_in_json() -> None:
+    table = builtin.protobuf_table()
+    for kind in ("authentication.v1.AttestationValue", "authentication.v1.ExtraValue", "authorization.v1.ExtraValue"):
+        assert table.message(f"io.k8s.api.{kind}").form == "items"
+
+
 def test_descriptions_are_ours_short_and_about_fields_that_exist() -> None:
     named = 0
     for name, schema in reachable(*ALL_GVKS).items():
