@@ -30,7 +30,9 @@ def loads(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise JsonBodyError(str(error)) from None
-    if nests_deeper(value, max_depth):
+    # A value cannot nest deeper than the number of its opening brackets, which is quick to count.
+    brackets = data.count(b"{") + data.count(b"[") if isinstance(data, bytes) else data.count("{") + data.count("[")
+    if brackets > max_depth and nests_deeper(value, max_depth):
         raise JsonBodyError(f"objects and lists nest deeper than {max_depth} levels")
     return value
 
@@ -49,7 +51,7 @@ def loads_reporting_duplicates(data: bytes | str, *, max_depth: int = MAX_DEPTH)
 
 def nests_deeper(value: Any, limit: int) -> bool:
     """Whether objects and lists nest more than `limit` deep; does not recurse."""
-    level = [value] if isinstance(value, dict | list) else []
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(limit):
         if not level:
             return False
@@ -57,7 +59,7 @@ def nests_deeper(value: Any, limit: int) -> bool:
             child
             for container in level
             for child in (container.values() if isinstance(container, dict) else container)
-            if isinstance(child, dict | list)
+            if isinstance(child, (dict, list))
         ]
     return bool(level)
 

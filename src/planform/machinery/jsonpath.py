@@ -30,8 +30,7 @@ class JsonPathError(ValueError):
 
 def compile_jsonpath(text: str) -> Callable[[Any], Values]:
     """A function from a value to all that the path finds in it. Braces around the path, and `$`, may be left out."""
-    if len(text) > MAX_LENGTH:
-        raise JsonPathError(f"a JSONPath may have {MAX_LENGTH} characters, this one has {len(text)}")
+    _check_length(text)
     path = text.strip()
     if path.startswith("{") and path.endswith("}"):
         path = path[1:-1].strip()
@@ -45,6 +44,7 @@ class JsonPathTemplate:
     r"""Text with paths in braces, as `kubectl get -o jsonpath=` takes it: `{.metadata.name}{"\n"}`."""
 
     def __init__(self, text: str) -> None:
+        _check_length(text)
         self._parts: list[str | Callable[[Any], Values]] = []
         for literal, inside in _split_template(text):
             if literal:
@@ -63,6 +63,11 @@ class JsonPathTemplate:
         return "".join(
             part if isinstance(part, str) else " ".join(_as_text(value) for value in part(doc)) for part in self._parts
         )
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_LENGTH:
+        raise JsonPathError(f"a JSONPath may have {MAX_LENGTH} characters, this one has {len(text)}")
 
 
 def _split_template(text: str) -> Iterable[tuple[str, str]]:
@@ -319,7 +324,7 @@ def _descend(values: Values) -> Values:
     todo = values[::-1]
     while todo:
         value = todo.pop()
-        if isinstance(value, dict | list):
+        if isinstance(value, (dict, list)):
             found.append(value)
             if len(found) > MAX_RESULTS:
                 raise JsonPathError(f"the JSONPath yields more than {MAX_RESULTS} values")

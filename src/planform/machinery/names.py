@@ -38,6 +38,7 @@ _subdomain = re.compile(_SUBDOMAIN).fullmatch
 _label_1035 = re.compile(_LABEL_1035).fullmatch
 _qualified = re.compile(_QUALIFIED).fullmatch
 _label_value = re.compile(_LABEL_VALUE).fullmatch
+_short_key = re.compile(f"({_SUBDOMAIN}/)?{_QUALIFIED}").fullmatch
 
 _WRONG_SUBDOMAIN: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
@@ -65,20 +66,17 @@ _WRONG_LABEL_VALUE: Final = (
 
 def subdomain_problems(text: str) -> list[str]:
     """The rule for most object names: a DNS-1123 subdomain of at most 253 bytes."""
-    problems = _too_long(text, SUBDOMAIN_LENGTH)
-    return problems if _subdomain(text) else [*problems, _WRONG_SUBDOMAIN]
+    return _problems(text, _subdomain, SUBDOMAIN_LENGTH, _WRONG_SUBDOMAIN)
 
 
 def label_problems(text: str) -> list[str]:
     """The rule for namespaces: a DNS-1123 label of at most 63 bytes, so no dots."""
-    problems = _too_long(text, LABEL_LENGTH)
-    return problems if _label(text) else [*problems, _WRONG_LABEL]
+    return _problems(text, _label, LABEL_LENGTH, _WRONG_LABEL)
 
 
 def label_1035_problems(text: str) -> list[str]:
     """The rule for services: a DNS-1035 label, which starts with a letter."""
-    problems = _too_long(text, LABEL_LENGTH)
-    return problems if _label_1035(text) else [*problems, _WRONG_LABEL_1035]
+    return _problems(text, _label_1035, LABEL_LENGTH, _WRONG_LABEL_1035)
 
 
 def path_segment_problems(text: str) -> list[str]:
@@ -90,6 +88,8 @@ def path_segment_problems(text: str) -> list[str]:
 
 def qualified_name_problems(text: str) -> list[str]:
     """The rule for label keys and finalizers: a name of at most 63 bytes, perhaps behind a DNS prefix and a slash."""
+    if len(text) <= LABEL_LENGTH and _short_key(text):
+        return []
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         optional_prefix = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -100,16 +100,14 @@ def qualified_name_problems(text: str) -> list[str]:
         problems = [f"prefix part {problem}" for problem in prefix_problems]
     if not name:
         problems.append("name part must be non-empty")
-    problems += [f"name part {problem}" for problem in _too_long(name, LABEL_LENGTH)]
-    if not _qualified(name):
-        problems.append(f"name part {_WRONG_QUALIFIED}")
-    return problems
+    return problems + [
+        f"name part {problem}" for problem in _problems(name, _qualified, LABEL_LENGTH, _WRONG_QUALIFIED)
+    ]
 
 
 def label_value_problems(text: str) -> list[str]:
     """The rule for the values of labels: at most 63 bytes, perhaps none."""
-    problems = _too_long(text, LABEL_LENGTH)
-    return problems if _label_value(text) else [*problems, _WRONG_LABEL_VALUE]
+    return _problems(text, _label_value, LABEL_LENGTH, _WRONG_LABEL_VALUE)
 
 
 def annotation_key_problems(text: str) -> list[str]:
@@ -170,6 +168,13 @@ def invalid(field: str, value: object, problem: str) -> FieldError:
 
 
 _STANDARD_FINALIZERS: Final = frozenset({"foregroundDeletion", "orphan", "kubernetes"})
+
+
+def _problems(text: str, fits: Callable[[str], object], limit: int, wrong: str) -> list[str]:
+    # What fits a pattern is ASCII, so its characters are its bytes.
+    if fits(text):
+        return [] if len(text) <= limit else _too_long(text, limit)
+    return [*_too_long(text, limit), wrong]
 
 
 def _too_long(text: str, limit: int) -> list[str]:

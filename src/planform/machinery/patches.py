@@ -204,7 +204,7 @@ class _Draft:
     def _owned(self, container: Any, path: tuple[str, ...]) -> Any:
         if id(container) in self._own:
             return container
-        if not isinstance(container, dict | list):
+        if not isinstance(container, (dict, list)):
             raise PatchFailed(f"{_text(path)} is neither an object nor a list")
         copy = container.copy()
         self._own[id(copy)] = copy

@@ -210,7 +210,7 @@ def _key_of(item: Any, key: str) -> Hashable:
 
 def _identity(value: Any) -> Hashable:
     """What makes two plain values the same: true is not 1."""
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):
         raise MalformedPatch(f"{_shown(value)} is neither a text nor a number")
     return isinstance(value, bool), value
 

@@ -228,7 +228,7 @@ class _Builder:
         return self._copy(event, value, len(self._open))
 
     def _copy(self, event: Any, value: Any, depth: int) -> Any:
-        if not isinstance(value, dict | list):
+        if not isinstance(value, (dict, list)):
             return value
         if depth >= self._max_depth:
             _fail(event, f"mappings and sequences nest deeper than {self._max_depth} levels")
@@ -338,6 +338,8 @@ def _fits(whole: int) -> bool:
 
 # Writing
 
+_ORDINARY: Final = re.compile(r"[A-Za-z_/](?:[-\w./@+=,]|[: ](?=\w))*").fullmatch
+"""A text that starts with a letter is no number, and this one has nothing that YAML could trip over."""
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _AMBIGUOUS_LINES: Final = re.compile(r"\A[\n \t]|^[ \t]+$|\r", re.MULTILINE)
@@ -397,13 +399,15 @@ def _dump_scalar(value: Any, pad: str) -> str:
         return _dump_text(value, pad)
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return repr(value)
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):
         return "{}" if isinstance(value, dict) else "[]"
     raise YamlError(f"{value!r} cannot be said in JSON")
 
 
 def _dump_text(text: str, pad: str | None) -> str:
     """Bare where that reads back as the same text, in lines where it has some, else in quotes; keys have no `pad`."""
+    if _ORDINARY(text) and text not in _WORDS:
+        return text
     if _SURROGATE.search(text):
         raise YamlError(f"{text!r} is not Unicode")
     if "\n" in text and pad is not None and not _AMBIGUOUS_LINES.search(text) and not _UNPRINTABLE.search(text):
