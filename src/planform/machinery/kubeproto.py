@@ -131,27 +131,27 @@ class _Decoder:
             if not 0 < number < 1 << 29:
                 raise KubeProtoError(f"field number {number} at byte {position} is out of range")
             start, extra = position, 0
-            if wire_type == _VARINT:
-                start, position = self._varint(position, end)
-            elif wire_type == _BYTES:
+            if wire_type == _BYTES:
                 length, start = self._varint(position, end)
                 position = extra = start + length
+            elif wire_type == _VARINT:
+                start, position = self._varint(position, end)
             elif wire_type in (_FIXED64, _FIXED32):
                 position = extra = start + (8 if wire_type == _FIXED64 else 4)
             else:
                 raise KubeProtoError(f"wire type {wire_type} of field {number} at byte {position} is not supported")
             if position > end:
                 raise KubeProtoError(f"field {number} runs {position - end} bytes past the end of its message")
-            self._count()
             found.append((number, (wire_type, start, extra)))
+            self._values += 1
+            if self._values > MAX_VALUES:
+                raise self._too_many()
         return found
 
-    def _count(self) -> None:
-        self._values += 1
-        if self._values > MAX_VALUES:
-            raise KubeProtoError(f"the body has more than {MAX_VALUES} values")
-
     def _varint(self, position: int, end: int) -> tuple[int, int]:
+        """A number and the offset after it."""
+        if position < end and (value := self._body[position]) < 0x80:  # nearly all of them
+            return value, position + 1
         value = shift = 0
         while position < end and shift < 70:
             byte = self._body[position]
@@ -161,6 +161,9 @@ class _Decoder:
                 return value & 0xFFFF_FFFF_FFFF_FFFF, position
             shift += 7
         raise KubeProtoError(f"a number is cut off or too long at byte {position}")
+
+    def _too_many(self) -> KubeProtoError:
+        return KubeProtoError(f"the body has more than {MAX_VALUES} values")
 
     def span(self, piece: _Piece) -> tuple[int, int]:
         wire_type, start, end = piece
@@ -224,7 +227,9 @@ class _Decoder:
         while position < end:
             value, position = self._varint(position, end)
             values.append(_VARINTS[scalar](value))
-            self._count()
+            if len(values) > MAX_VALUES:
+                raise self._too_many()
+        self._values += len(values)
         return values
 
     def _scalar(self, scalar: str, piece: _Piece) -> Any:
