@@ -88,12 +88,12 @@ class VirtualClock:
 
 def timestamp(moment: datetime) -> str:
     """Kubernetes' Time: whole seconds, Z."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
 
 
 def micro_timestamp(moment: datetime) -> str:
     """Kubernetes' MicroTime: exactly six decimals, Z."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse_timestamp(text: str) -> datetime:

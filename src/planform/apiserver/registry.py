@@ -103,7 +103,11 @@ class ServedKind:
 
         if self.openapi is None:
             return None
-        return compile_schema(self.openapi, resolve=self.resolve, root=True)
+        schema = self.openapi
+        if self.builtin:  # metadata has rules of its own, and for built-in kinds nothing to add to them
+            properties = {name: value for name, value in schema["properties"].items() if name != "metadata"}
+            schema = {**schema, "properties": properties}
+        return compile_schema(schema, resolve=self.resolve, root=True)
 
     @property
     def storage_schema(self) -> Schema | None:

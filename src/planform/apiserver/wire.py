@@ -171,6 +171,7 @@ class _Connection(asyncio.Protocol):
         "_body",
         "_drained",
         "_finishing",
+        "_head_size",
         "_header_bytes",
         "_headers",
         "_in_body",
@@ -200,6 +201,7 @@ class _Connection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._since = loop.time()
         self._stalled_since = 0.0
+        self._header_bytes = 0  # received since the last complete request, while headers are still coming
         self._finishing = self._streaming = self._refused = self._in_body = False
         self._peer: Mapping[str, Any] | None = None
         self._remote = ""
@@ -209,7 +211,7 @@ class _Connection(asyncio.Protocol):
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
-        self._size = self._header_bytes = 0
+        self._size = self._head_size = 0
         self._in_body = False
 
     # -- the transport's side
@@ -273,7 +275,9 @@ class _Connection(asyncio.Protocol):
             self._refuse(431, f"the request target exceeds {self._server.limits.header_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_bytes += len(name) + len(value)
+        self._head_size += len(name) + len(value)
+        if self._head_size > self._server.limits.header_bytes:
+            self._refuse(431, f"request headers exceed {self._server.limits.header_bytes} bytes")
         name = name.lower()
         if name in self._headers:
             value = self._headers[name] + b"," + value

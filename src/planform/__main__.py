@@ -1,0 +1,5 @@
+"""`python -m planform`."""
+
+from planform.cli import main
+
+main()

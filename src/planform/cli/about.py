@@ -1,0 +1,75 @@
+"""`planform version`, `planform features`, `planform completion`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planform import __version__
+from planform.cli.output import output_option, table, write_data
+from planform.errors import PlanformError
+from planform.features import FEATURES
+
+
+@click.command()
+@output_option("table", "json", "yaml")
+def features(output: str) -> None:
+    """List the feature gates.
+
+    Set one with `planform up --feature-gates NAME=true`.
+    """
+    if output != "table":
+        fields = ("name", "default", "stage", "summary", "alias")
+        write_data([{field: getattr(feature, field) for field in fields} for feature in FEATURES.values()], output)
+        return
+    rows = [(f.name, "on" if f.default else "off", f.stage, f.summary) for f in FEATURES.values()]
+    click.echo(table(("NAME", "DEFAULT", "STAGE", "WHAT IT DOES"), rows))
+
+
+@click.command()
+@click.option("--client", is_flag=True, help="Do not ask the control plane.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which control plane to ask.")
+@output_option("table", "json", "yaml")
+def version(client: bool, kubeconfig: Path | None, output: str) -> None:
+    """Show the versions of planform and of a running control plane."""
+    found: dict[str, Any] = {"client": __version__}
+    if not client:
+        found["server"] = _server_version(kubeconfig)
+    if output != "table":
+        write_data(found, output)
+        return
+    click.echo(f"Client Version: {__version__}")
+    if not client:
+        click.echo(f"Server Version: {found['server'] or 'none is running'}")
+
+
+def _server_version(kubeconfig: Path | None) -> str | None:
+    from planform.cli.connection import connect
+
+    async def ask() -> str:
+        async with connect(kubeconfig, timeout=3.0) as connection:
+            return str((await connection.raw("/version"))["gitVersion"])
+
+    try:
+        return asyncio.run(ask())
+    except PlanformError:
+        return None
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell.
+
+    For bash: `source <(planform completion bash)`.
+    """
+    from click.shell_completion import get_completion_class
+
+    from planform.cli.main import root
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(root, {}, "planform", "_PLANFORM_COMPLETE").source())

@@ -1,0 +1,113 @@
+"""The root command: finds the others, and turns every error into words, a hint and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timed out, 130 interrupted. Data goes to stdout, words to stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+import click
+
+from planform import __version__
+from planform.errors import PlanformError, UsageError
+
+TIMED_OUT: Final = 3
+
+_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "up": ("planform.cli.up", "Start a control plane on this machine."),
+    "demo": ("planform.cli.demo", "Watch a control plane work, in a minute and without leaving a trace."),
+    "status": ("planform.cli.status", "Show whether a control plane runs, and what it holds."),
+    "apply": ("planform.cli.objects", "Create or change objects from files."),
+    "get": ("planform.cli.objects", "Show objects."),
+    "describe": ("planform.cli.objects", "Show one object with its conditions and events."),
+    "delete": ("planform.cli.objects", "Delete objects."),
+    "events": ("planform.cli.objects", "Show what happened, newest last."),
+    "wait": ("planform.cli.objects", "Wait for a condition, a field or a deletion."),
+    "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
+    "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
+    "restore": ("planform.cli.backups", "Make a data directory from a backup."),
+    "features": ("planform.cli.about", "List the feature gates."),
+    "version": ("planform.cli.about", "Show the versions of planform and of a running control plane."),
+    "completion": ("planform.cli.about", "Print the completion script for a shell."),
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when they are used; help needs only the table above."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        found = _COMMANDS.get(name)
+        if found is None:
+            return None
+        command = getattr(importlib.import_module(found[0]), name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise UsageError(f'there is no command "{args[0]}"', hint=_suggestion(args[0]))
+        return super().resolve_command(context, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="planform", message="%(prog)s %(version)s")
+def root() -> None:
+    """A control plane for platform teams: one process on one machine, or unchanged on Kubernetes."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command and end the process with its exit code."""
+    try:
+        code = root.main(arguments, prog_name="planform", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except PlanformError as error:
+        explain(error)
+        sys.exit(exit_code(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def explain(error: PlanformError) -> None:
+    click.echo(click.style("error: ", fg="red", bold=True) + error.message, err=True)
+    if error.hint:
+        click.echo(click.style("hint: ", fg="cyan") + error.hint, err=True)
+
+
+def exit_code(error: PlanformError) -> int:
+    if isinstance(error, UsageError):
+        return 2
+    if error.reason in ("TimedOut", "WaitTimedOut"):
+        return TIMED_OUT
+    return 1
+
+
+def _suggestion(word: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, _COMMANDS, n=1)
+    return f'did you mean "{close[0]}"?' if close else "planform --help lists all commands"
+
+

@@ -1,0 +1,113 @@
+"""`planform up`: start a control plane, say when it is ready, stop cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planform.cli.config import config_option
+from planform.cli.output import say
+from planform.cli.places import default_data_directory
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command(context_settings={"auto_envvar_prefix": "PLANFORM"})
+@config_option
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Directory for everything that lasts.  [default: ~/.local/share/planform]",
+)
+@click.option("--ephemeral", is_flag=True, help="Keep nothing: a fresh control plane that is gone when it stops.")
+@click.option(
+    "--listen",
+    default=None,
+    metavar="HOST:PORT",
+    help="Where to serve.  [default: 127.0.0.1:6443, or any free port with --ephemeral]",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Where to write the administrator's kubeconfig.  [default: DATA/kubeconfig]",
+)
+@click.option("--tls-name", "tls_names", multiple=True, metavar="NAME", help="Another name or address of this server.")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV of static bearer tokens: token,user,uid,groups.",
+)
+@click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
+@click.option("--poll-interval", default=60.0, show_default=True, metavar="SECONDS", help="How often to look at what no watch covers.")
+@click.option("--max-concurrent-reconciles", default=100, show_default=True, metavar="N", help="Reconciles under way at once.")
+@click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True, help="Whether a power cut may lose the last moments.")
+@click.option("--audit-log", type=click.Path(dir_okay=False, path_type=Path), help="Write a line for every request.")
+@click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
+@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def up(**options: Any) -> None:
+    """Start a control plane on this machine.
+
+    It serves the Kubernetes API over HTTPS, keeps everything in one directory, and writes a kubeconfig. Stop it with
+    Ctrl-C or SIGTERM. Every option can also stand in a file (--config) or in the environment (PLANFORM_DATA, ...).
+    """
+    from planform.app import Settings, run_loop
+    from planform.features import parse_gates
+    from planform.telemetry.logs import set_up_logging
+
+    host, port = parse_listen(options["listen"], ephemeral=options["ephemeral"])
+    data = None if options["ephemeral"] else (options["data"] or default_data_directory())
+    settings = Settings(
+        data=data,
+        host=host,
+        port=port,
+        kubeconfig=options["kubeconfig"],
+        tls_names=tuple(options["tls_names"]),
+        token_file=options["token_file"],
+        features=parse_gates(options["feature_gates"]),
+        poll_interval=options["poll_interval"],
+        max_concurrent_reconciles=options["max_concurrent_reconciles"],
+        synchronous="FULL" if options["durability"] == "full" else "NORMAL",
+        audit_log=options["audit_log"],
+        encrypt_secrets=options["encrypt_secrets"],
+    )
+    set_up_logging(level=options["log_level"], form=options["log_format"])
+    run_loop(_serve(settings))
+
+
+async def _serve(settings: Any) -> None:
+    from planform.app import open_control_plane
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with open_control_plane(settings) as plane:
+        say(f"planform is ready at {plane.url} after {plane.started_in:.2f} s")
+        say(f"  to use it:  export KUBECONFIG={plane.kubeconfig}")
+        if settings.data is None:
+            say("  ephemeral:  nothing is kept when it stops")
+        await stopping.wait()
+        logging.getLogger(__name__).info("stopping")
+        say("stopping")
+    say("stopped; nothing is lost" if settings.data is not None else "stopped")
+
+
+def parse_listen(text: str | None, *, ephemeral: bool) -> tuple[str, int]:
+    """HOST:PORT, HOST or :PORT; raises a usage error that says which."""
+    if text is None:
+        return "127.0.0.1", 0 if ephemeral else 6443
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = text, "6443"
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f'"{text}" is not HOST:PORT', param_hint="--listen")
+    return host, int(port)

@@ -1,0 +1,73 @@
+"""Feature gates: what can be switched on or off, with its default and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from planform.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One gate. `alias` is the flag by which one of the published designs names it."""
+
+    name: str
+    default: bool
+    stage: Literal["alpha", "beta", "stable"]
+    summary: str
+    alias: str = ""
+
+
+FEATURES: Final[Mapping[str, Feature]] = {
+    feature.name: feature
+    for feature in (
+        Feature(
+            "FunctionRevisionSelectors",
+            True,
+            "beta",
+            "A pipeline step may choose a function revision by name or label, and several revisions may be active.",
+            alias="enable-function-revision-selectors",
+        ),
+        Feature(
+            "DenyExtraResourcesByDefault",
+            False,
+            "alpha",
+            "A pipeline step without allowedExtraResources may not ask for any resource.",
+            alias="deny-extra-resources-by-default",
+        ),
+        Feature(
+            "ConfineNamespacedReads",
+            False,
+            "alpha",
+            "Functions of a namespaced XR may read only its own namespace and cluster-scoped kinds.",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGates:
+    """The gates as they are set for one process."""
+
+    settings: Mapping[str, bool]
+
+    def enabled(self, name: str) -> bool:
+        return self.settings.get(name, FEATURES[name].default)
+
+
+def parse_gates(texts: Iterable[str]) -> FeatureGates:
+    """`A=true,B=false`, any number of times; the last word on a gate counts. Raises UsageError."""
+    settings: dict[str, bool] = {}
+    for text in texts:
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, value = part.partition("=")
+            if name not in FEATURES:
+                raise UsageError(
+                    f'there is no feature gate "{name}"', hint=f"known gates: {', '.join(FEATURES)} (planform features)"
+                )
+            if not equals or value.lower() not in ("true", "false"):
+                raise UsageError(f'feature gate "{part}" must be NAME=true or NAME=false')
+            settings[name] = value.lower() == "true"
+    return FeatureGates(settings)
