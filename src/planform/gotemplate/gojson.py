@@ -1,0 +1,114 @@
+"""JSON as Go's encoding/json writes and reads it: keys sorted, HTML characters escaped, every number a float."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from base64 import b64encode
+from typing import Any, Final
+
+from planform.gotemplate.errors import CallFailed, LimitReached
+from planform.gotemplate.floats import decompose, positional
+from planform.gotemplate.printing import MAX_NESTING, Meter
+from planform.gotemplate.values import NilList, NilMap, Record, Value, type_name
+
+_ESCAPED: Final = re.compile(r'[\x00-\x1f"\\<>&\u2028\u2029\ud800-\udfff]')
+_ESCAPED_RAW: Final = re.compile(r'[\x00-\x1f"\\\u2028\u2029\ud800-\udfff]')
+_SHORT: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def encode(value: Value, meter: Meter, *, indent: str = "", escape_html: bool = True) -> str:
+    """One JSON text. Raises CallFailed for numbers that JSON does not have."""
+    return _Encoder(meter, indent, _ESCAPED if escape_html else _ESCAPED_RAW).encode(value, "\n", 0)
+
+
+class _Encoder:
+    def __init__(self, meter: Meter, indent: str, escaped: re.Pattern[str]) -> None:
+        self.meter = meter
+        self.indent = indent
+        self.escaped = escaped
+
+    def encode(self, value: Value, line: str, depth: int) -> str:
+        """`line` is the line break and indentation of the value's own level."""
+        if depth > MAX_NESTING:
+            raise LimitReached(f"value is nested more than {MAX_NESTING} deep")
+        if isinstance(value, (list, dict)):
+            if isinstance(value, (NilMap, NilList)):
+                return "null"
+            inner = line + self.indent
+            if isinstance(value, dict):
+                colon = ": " if self.indent else ":"
+                parts = [self.string(key) + colon + self.encode(value[key], inner, depth + 1) for key in sorted(value)]
+                return self.enclosed("{", parts, "}", line, inner)
+            return self.enclosed("[", [self.encode(item, inner, depth + 1) for item in value], "]", line, inner)
+        text = self.scalar(value)
+        self.meter.spend(len(text) + 1)
+        return text
+
+    def enclosed(self, opening: str, parts: list[str], closing: str, line: str, inner: str) -> str:
+        if not parts:
+            return opening + closing
+        if not self.indent:
+            return f"{opening}{','.join(parts)}{closing}"
+        return f"{opening}{inner}{f',{inner}'.join(parts)}{line}{closing}"
+
+    def scalar(self, value: Value) -> str:
+        if isinstance(value, str):
+            return self.string(value)
+        if value is None:
+            return "null"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int):
+            return int.__repr__(value)
+        if isinstance(value, float):
+            return encode_float(value)
+        if isinstance(value, bytes):
+            return f'"{b64encode(value).decode()}"'
+        if isinstance(value, Record):
+            return self.string(value.go_json())
+        raise CallFailed(f"json: unsupported type: {type_name(value)}")
+
+    def string(self, text: str) -> str:
+        return f'"{self.escaped.sub(_escape, text)}"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    char = match[0]
+    short = _SHORT.get(char)
+    if short is not None:
+        return short
+    return "\\ufffd" if "\ud800" <= char <= "\udfff" else f"\\u{ord(char):04x}"
+
+
+def encode_float(number: float) -> str:
+    if not math.isfinite(number):
+        raise CallFailed(f"json: unsupported value: {'NaN' if number != number else '+Inf' if number > 0 else '-Inf'}")
+    sign, digits, exponent = decompose(number)
+    if number == 0 or -7 < exponent < 21:
+        return sign + positional(digits, exponent)
+    point = "." if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{point}{digits[1:]}e{exponent:+03d}".replace("e-0", "e-")
+
+
+def decode(text: str) -> Value:
+    """The value of one JSON text. Raises CallFailed."""
+    try:
+        return _decoder.decode(text.strip(" \t\r\n"))
+    except (ValueError, RecursionError) as error:
+        raise CallFailed(f"invalid JSON: {error}") from None
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"cannot unmarshal number {text} into Go value of type float64")
+    return number
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"invalid character '{name[0]}' looking for beginning of value")
+
+
+_decoder: Final = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_no_constant)
