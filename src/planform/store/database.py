@@ -58,7 +58,9 @@ class Connect(Protocol):
     def __call__(self, path: Path, *, read_only: bool) -> sqlite3.Connection: ...
 
 
-def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+def connect(
+    path: Path, *, read_only: bool, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
     """A connection without implicit transactions, to be used by one thread at a time."""
     mode = "ro" if read_only else "rw"
     return sqlite3.connect(
@@ -68,6 +70,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=STATEMENTS,
         timeout=10,
+        factory=factory,
     )
 
 
@@ -87,6 +90,7 @@ def open_database(
     database: sqlite3.Connection | None = None
     try:
         database = connect(path, read_only=False)
+        version = check_format(database, path, newest=len(migrations))
         database.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute(f"PRAGMA synchronous = {synchronous}")
@@ -97,7 +101,7 @@ def open_database(
             problems = [str(row[0]) for row in database.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
             if problems:
                 raise corrupt(path, "; ".join(problems))
-        migrate(database, path, migrations)
+        migrate(database, version, migrations)
     except BaseException as error:
         if database is not None:
             database.close()
@@ -125,15 +129,20 @@ def check_header(path: Path, *, newest: int) -> None:
         raise too_new(path, version, newest)
 
 
-def migrate(database: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]]) -> None:
-    """Bring the format up to date, one transaction for each step: a crash leaves a format that is known."""
+def check_format(database: sqlite3.Connection, path: Path, *, newest: int) -> int:
+    """The format of the file, the write-ahead log included; 0 for a new one. Reads only."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION_ID and (tables or version):
         raise corrupt(path, "it is a SQLite database, but not one of planform")
-    if version > len(migrations):
-        raise too_new(path, version, len(migrations))
+    if version > newest:
+        raise too_new(path, version, newest)
+    return int(version)
+
+
+def migrate(database: sqlite3.Connection, version: int, migrations: Sequence[Sequence[str]]) -> None:
+    """Bring the format up to date, one transaction for each step: a crash leaves a format that is known."""
     for target, statements in enumerate(migrations[version:], version + 1):
         database.execute("BEGIN IMMEDIATE")
         try:
