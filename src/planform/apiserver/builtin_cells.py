@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final
 
 from planform.api.kinds import Object
@@ -51,20 +52,20 @@ def labels(value: Any) -> str:
 
 
 def label_selector(value: Any) -> str:
-    """A LabelSelector as the command line would spell it."""
-    parts = [f"{key}={found}" for key, found in sorted((at(value, "matchLabels") or {}).items())]
+    """A LabelSelector as the command line would spell it, in order of the labels' names."""
+    demands = [(key, f"{key}={found}") for key, found in (at(value, "matchLabels") or {}).items()]
     for demand in at(value, "matchExpressions") or ():
         key, values = demand.get("key", ""), joined(sorted(demand.get("values") or ()))
         match demand.get("operator"):
             case "In":
-                parts.append(f"{key} in ({values})")
+                demands.append((key, f"{key} in ({values})"))
             case "NotIn":
-                parts.append(f"{key} notin ({values})")
+                demands.append((key, f"{key} notin ({values})"))
             case "Exists":
-                parts.append(key)
+                demands.append((key, key))
             case "DoesNotExist":
-                parts.append(f"!{key}")
-    return joined(parts, NONE)
+                demands.append((key, f"!{key}"))
+    return joined((text for _, text in sorted(demands, key=itemgetter(0))), NONE)
 
 
 def true_conditions(obj: Object) -> set[str]:

@@ -60,7 +60,7 @@ def since(name: str, *paths: tuple[str, ...], absent: str = UNKNOWN, wide: bool 
 
 NAME: Final = Column("Name", lambda obj, _: at(obj, "metadata", "name"), format="name")
 AGE: Final = since("Age", ("metadata", "creationTimestamp"))
-CREATED_AT: Final = Column("Created At", lambda obj, _: at(obj, "metadata", "creationTimestamp"), format="date-time")
+CREATED_AT: Final = Column("Created At", lambda obj, _: at(obj, "metadata", "creationTimestamp"), type="date")
 _CONTAINERS: Final = made("Containers", cells.containers("name"), wide=True)
 _IMAGES: Final = made("Images", cells.containers("image"), wide=True)
 _SELECTOR: Final = made("Selector", lambda obj: cells.label_selector(at(obj, "spec", "selector")), wide=True)
