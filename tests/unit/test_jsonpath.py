@@ -107,6 +107,7 @@ def test_a_path_finds_what_kubectl_finds(path: str, expected: list[Any]) -> None
         ".a{b}",
         ".a|b",
         "." + "a" * 5000,
+        ".a[?(@.a" * 500,
     ],
 )
 def test_a_mistake_is_found_when_the_path_is_compiled(path: str) -> None:

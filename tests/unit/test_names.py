@@ -81,6 +81,10 @@ def test_lengths_are_counted_in_bytes() -> None:
             {"ownerReferences": [OWNER | {"apiVersion": ""}]},
             'metadata.ownerReferences[0].apiVersion: Invalid value: "": version must not be empty',
         ),
+        (
+            {"ownerReferences": [OWNER | {"name": ["x"]}]},
+            'metadata.ownerReferences[0].name: Invalid value: ["x"]: must be a string',
+        ),
         ({"finalizers": [1]}, "metadata.finalizers: Invalid value: [1]: must be a list of strings"),
         (
             {"finalizers": ["orphan", "foregroundDeletion"]},

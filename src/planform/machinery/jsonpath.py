@@ -20,6 +20,8 @@ Values = list[Any]
 Step = Callable[[Values], Values]
 
 MAX_LENGTH: Final = 4096
+MAX_FILTERS: Final = 16
+"""How deep filters may stand in filters."""
 MAX_RESULTS: Final = 100_000
 """How many values a path may yield on its way: `..` repeated grows without bound."""
 
@@ -116,6 +118,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
+        self._filters = 0
 
     def path(self, *, relaxed: bool = False) -> tuple[list[Step], list[str] | None]:
         """The steps of a path; also its fields, if it has nothing else. A relaxed path may begin with a bare name."""
@@ -182,6 +185,7 @@ class _Parser:
             if not self._take("("):
                 self._fail("a filter needs parentheses")
             step = self._filter()
+            self._filters -= 1
             if not self._take(")"):
                 self._fail("unterminated filter")
         else:
@@ -219,6 +223,9 @@ class _Parser:
         return int(match[0])
 
     def _filter(self) -> Step:
+        self._filters += 1
+        if self._filters > MAX_FILTERS:
+            self._fail(f"filters nest deeper than {MAX_FILTERS} levels")
         left = self._operand()
         self._skip_space()
         symbol = next((symbol for symbol in _COMPARISONS if self._take(symbol)), None)

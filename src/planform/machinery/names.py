@@ -10,6 +10,7 @@ import hashlib
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -154,11 +155,11 @@ def metadata_warnings(metadata: Mapping[str, Any]) -> list[str]:
         for finalizer in metadata.get("finalizers") or ()
         if isinstance(finalizer, str) and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
     ]
-    owners = [owner["uid"] for owner in metadata.get("ownerReferences") or () if owner.get("uid")]
-    if twice := sorted({uid for uid in owners if owners.count(uid) > 1}):
-        warnings.append(
-            f".metadata.ownerReferences contains duplicate entries; duplicate UID(s) observed: {', '.join(twice)}"
-        )
+    owners = [owner.get("uid") for owner in metadata.get("ownerReferences") or () if isinstance(owner, Mapping)]
+    counts = Counter(uid for uid in owners if isinstance(uid, str) and uid)
+    if twice := sorted(uid for uid, count in counts.items() if count > 1):
+        uids = ", ".join(twice)
+        warnings.append(f".metadata.ownerReferences contains duplicate entries; duplicate UID(s) observed: {uids}")
     return warnings
 
 
@@ -242,7 +243,10 @@ def _owner_errors(metadata: Mapping[str, Any]) -> Iterator[FieldError]:
     for index, owner in enumerate(owners):
         field = f"metadata.ownerReferences[{index}]"
         for member, text in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
-            if not owner.get(member):
+            value = owner.get(member) or ""
+            if not isinstance(value, str):
+                yield _wrong_type(f"{field}.{member}", value, "string")
+            elif not value:
                 yield invalid(f"{field}.{member}", "", f"{text} must not be empty")
         if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
             yield invalid(field, owner, "/v1, Kind=Event is disallowed from being an owner")

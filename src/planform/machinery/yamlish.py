@@ -69,15 +69,18 @@ def load_all(
             return [_load_json(text, strict=strict, duplicates=duplicates, max_depth=max_depth)]
         except JsonBodyError:
             pass  # YAML's flow style, perhaps.
-    builder = _Builder(strict=strict, duplicates=duplicates, max_depth=max_depth, max_expansion=max_expansion)
+    builder = _Builder(strict=strict, max_depth=max_depth, max_expansion=max_expansion)
     try:
-        return builder.build(yaml.parse(text, Loader=_LOADER))
+        documents = builder.build(yaml.parse(text, Loader=_LOADER))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "not YAML"
         raise YamlError(problem, *((mark.line + 1, mark.column + 1) if mark else ())) from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise YamlError(" ".join(str(error).split())) from None
+    if duplicates is not None:
+        duplicates += builder.duplicates
+    return documents
 
 
 def dump(value: Any) -> str:
@@ -132,11 +135,11 @@ _MERGE: Final = object()
 
 
 class _Builder:
-    """Values from events. `weight` counts what was built, so that an alias knows what it costs."""
+    """Values from events, and the paths of keys given twice. The weight of what was built tells what an alias costs."""
 
-    def __init__(self, *, strict: bool, duplicates: list[str] | None, max_depth: int, max_expansion: int) -> None:
+    def __init__(self, *, strict: bool, max_depth: int, max_expansion: int) -> None:
         self._strict = strict
-        self._duplicates = duplicates
+        self.duplicates: dict[str, None] = {}
         self._max_depth = max_depth
         self._room = max_expansion
         self._weight = 0
@@ -246,8 +249,7 @@ class _Builder:
         else:
             _fail(event, "null cannot be a key" if value is None else "a mapping or sequence cannot be a key")
         if key in members:
-            if self._duplicates is not None and (path := self._path(key)) not in self._duplicates:
-                self._duplicates.append(path)
+            self.duplicates[self._path(key)] = None
             if self._strict:
                 _fail(event, f'key "{key}" already set in map')
         return key
