@@ -238,6 +238,13 @@ async def test_a_full_database_refuses_writes_until_there_is_room(tmp_path: Path
         assert await store.check() == []
 
 
+async def test_the_write_ahead_log_stays_bounded(tmp_path: Path) -> None:
+    async with await open_store(tmp_path, clock=VirtualClock(), synchronous="OFF") as store:
+        for _ in range(30):
+            await asyncio.gather(*(store.stage(key(f"n{number}"), os.urandom(20_000)) for number in range(100)))
+        assert (tmp_path / "planform.db-wal").stat().st_size < 32 << 20
+
+
 async def test_history_gives_its_room_back(tmp_path: Path) -> None:
     limits = HistoryLimits(max_bytes=200_000)
     async with await open_store(tmp_path, clock=VirtualClock(), history=limits, synchronous="OFF") as store:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planform.clock import VirtualClock
-from planform.errors import StoreClosed
+from planform.errors import StoreClosed, StoreFailed
 from planform.store import Change, ChangeType, Compacted, Entry, Key, Store, Write, open_store
 from planform.telemetry.metrics import Registry
 
@@ -263,11 +263,34 @@ async def test_closing_commits_what_is_staged_and_refuses_the_rest(tmp_path: Pat
         assert store.get(key("a")) == Entry(1, b"1")
 
 
+async def test_a_cancelled_close_still_closes(tmp_path: Path) -> None:
+    store = await open_store(tmp_path, clock=VirtualClock())
+    committing = store.stage(key("a"), b"1")
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(store.close(), store.close())
+    assert closing.cancelled()
+    assert await committing == 1
+    await (await open_store(tmp_path, clock=VirtualClock())).close()
+
+
+async def test_a_key_that_cannot_be_stored_fails_its_batch_and_no_later_one(store: Store) -> None:
+    with pytest.raises(StoreFailed, match="surrogates not allowed; the write did not happen"):
+        await store.stage(key("\ud800"), b"1")
+    assert store.head(key("\ud800")) is None
+    assert await store.stage(key("a"), b"1") == 1
+
+
 async def test_metrics_tell_commits_and_objects() -> None:
     metrics = Registry()
     async with await open_store(None, clock=VirtualClock(), metrics=metrics) as store:
         await fill(store, key("a"), key("b"))
         text = metrics.render()
+        await store.stage(key("a"), None)
+        await store.stage(key("b"), None)
+        later = metrics.render()
     assert "planform_store_writes_total 2" in text
     assert "planform_store_commit_seconds_count 2" in text
     assert 'planform_store_objects{resource="widgets.example.org"} 2' in text
+    assert "widgets.example.org" not in later

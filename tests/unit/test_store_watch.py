@@ -147,6 +147,22 @@ async def test_a_backlog_larger_than_the_buffer_does_not_close_a_watch(store: St
         assert await read(watch, 50) == list(range(1, 51))
 
 
+async def test_a_batch_larger_than_the_buffer_does_not_close_a_reader_that_is_up_to_date(store: Store) -> None:
+    async with store.watch("widgets", buffer=3) as watch:
+        await write(store, 1)
+        assert await read(watch, 1) == [1]
+        await asyncio.gather(*(store.stage(key(f"n{number}"), b"x") for number in range(20)))
+        assert await read(watch, 21) == list(range(2, 22))
+
+
+async def test_large_changes_are_recalled_a_few_at_a_time(store: Store) -> None:
+    for number in range(12):
+        await store.stage(key(f"n{number}"), bytes(1 << 20))
+    assert [change.rv for change in await store.recall(0, 256)] == [1, 2, 3, 4]
+    async with store.watch("widgets", None, 0) as watch:
+        assert await read(watch, 12) == list(range(1, 13))
+
+
 async def test_history_hands_over_to_the_future_while_others_write(tmp_path: Path) -> None:
     async with await open_store(tmp_path, clock=VirtualClock(), history=SMALL_RING, synchronous="OFF") as store:
         await write(store, 600)

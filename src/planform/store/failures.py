@@ -13,16 +13,27 @@ from pathlib import Path
 
 from planform.errors import DiskFull, StoreCorrupt, StoreError, StoreFailed
 
+# The write never came near the disk: a value or a key that SQLite cannot take, or a codec that failed.
+_HARMLESS = (-1, sqlite3.SQLITE_TOOBIG)
+
 RESTORE = "keep the damaged directory for inspection, and start with an empty one that holds the newest backup"
 
 
 def write_failure(error: BaseException, path: Path) -> StoreError:
     """The error that the writers of a failed commit are given."""
-    if primary_code(error) == sqlite3.SQLITE_FULL:
+    code = primary_code(error)
+    if code == sqlite3.SQLITE_FULL:
         return disk_full(error, path)
+    if code in _HARMLESS:
+        return StoreFailed(f"cannot write {path}: {describe(error)}; the write did not happen")
     failure = StoreFailed(f"cannot write {path}: {describe(error)}; writes are refused until a restart")
     failure.hint = "check the disk and the system log, then restart; reads go on and nothing acknowledged is lost"
     return failure
+
+
+def is_final(failure: StoreError) -> bool:
+    """No more may be written after this one."""
+    return not isinstance(failure, DiskFull) and primary_code(failure.__cause__) not in _HARMLESS
 
 
 def open_failure(error: BaseException, path: Path) -> StoreError:
@@ -49,7 +60,7 @@ def corrupt(path: Path, why: str) -> StoreCorrupt:
     return failure
 
 
-def primary_code(error: BaseException) -> int:
+def primary_code(error: BaseException | None) -> int:
     """SQLite's primary result code, without what the extended code adds; -1 for an error that has none."""
     if isinstance(error, OSError):
         return sqlite3.SQLITE_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else -1

@@ -20,6 +20,7 @@ from planform.store.records import Change, ChangeType, Codec, Entry, Key
 from planform.store.tables import Table
 
 ROWS_PER_STATEMENT = 256
+BYTES_PER_READ = 4 << 20
 
 _READ = """
     SELECT log.rv, log.resource, log.namespace, log.name, log.previous, log.deleted, log.value, before.value
@@ -140,12 +141,19 @@ class LogReader:
         database.execute("SELECT value FROM meta WHERE name = 'floor'").fetchone()
 
     def read(self, after: int, upto: int) -> list[Change]:
-        """The changes after one resource version up to another, as far as they are still there."""
+        """The changes after one resource version up to another that are still there; fewer if they are large."""
+        changes: list[Change] = []
+        size = 0
         try:
-            rows = self._database.execute(_READ, (after, upto)).fetchall()
+            with contextlib.closing(self._database.execute(_READ, (after, upto))) as rows:
+                for row in rows:
+                    changes.append(self._change(*row))
+                    size += len(changes[-1].value)
+                    if size >= BYTES_PER_READ:
+                        break
         except sqlite3.Error as error:
             raise open_failure(error, self._path) from error
-        return [self._change(*row) for row in rows]
+        return changes
 
     def close(self) -> None:
         self._database.close()

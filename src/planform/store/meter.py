@@ -48,7 +48,11 @@ class Meter:
             revision.set(store.revision)
             floor.set(store.floor)
             watches.set(store.watches)
-            for resource in store.resources():
+            present = store.resources()
+            for (resource,), _ in tuple(objects.series()):
+                if resource not in present:
+                    objects.remove(resource)
+            for resource in present:
                 objects.labels(resource).set(store.count(resource))
 
         registry.before_render(refresh)

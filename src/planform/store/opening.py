@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -32,7 +31,7 @@ async def open_store(
 
     Raises StoreLocked, StoreTooNew, StoreCorrupt, DiskFull or StoreFailed, each with what to do about it.
     """
-    owned = await asyncio.to_thread(DataDirectory.acquire, directory)
+    owned = DataDirectory.acquire(directory)
     path, durability = owned.database, "OFF" if directory is None else synchronous
     writing, reading = Worker("planform store writer"), Worker("planform store reader")
 

@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from planform.clock import Clock
-from planform.errors import DiskFull, StoreClosed, StoreError
+from planform.errors import StoreClosed, StoreError
 from planform.store.backup import check_database, copy_database
 from planform.store.database import Connect
 from planform.store.directory import DataDirectory
-from planform.store.failures import corrupt, write_failure
+from planform.store.failures import corrupt, is_final, write_failure
 from planform.store.log import Loaded, Log, LogReader
 from planform.store.meter import Meter
 from planform.store.records import Change, ChangeType, Compacted, Entry, HistoryLimits, Key, Write
@@ -96,6 +96,7 @@ class Store:
 
         self._refusal: StoreError | None = None  # set for good: why nothing can be written any more
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._compacting = asyncio.Lock()
         self._compaction: asyncio.Task[None] | None = None
         self._wal_bytes = 0
@@ -256,16 +257,16 @@ class Store:
         return self._ring.after(after, limit)
 
     async def recall(self, after: int, limit: int) -> Sequence[Change]:
-        """The same from disk. Raises Compacted if they are gone, also while they are read.
+        """The same from disk, fewer if they are large. Raises Compacted if they are gone, also while they are read.
 
-        Resource versions have no gaps above the floor, so a slice that is whole is proof that nothing was missed.
+        Resource versions have no gaps above the floor, so a slice without one is proof that nothing was missed.
         """
         self._require_open()
         upto = min(self._revision, after + limit)
         changes = await self._reading.run(partial(self._reader.read, after, upto))
         self._require_history(after)
-        if len(changes) != upto - after:
-            raise corrupt(self.path, f"{upto - after - len(changes)} changes after {after} are missing")
+        if upto > after and (not changes or changes[-1].rv != after + len(changes)):
+            raise corrupt(self.path, f"changes are missing between {after} and {upto}")
         return changes
 
     # Keeping house
@@ -309,9 +310,15 @@ class Store:
         return await asyncio.to_thread(check_database, self.path, self._connect)
 
     async def close(self) -> None:
-        """Commit what is staged, end all watches, close the file and give the directory back. May be called again."""
-        if self._closed:
-            return
+        """Commit what is staged, end all watches, close the file and give the directory back.
+
+        May be called again, also by others at the same time; cancelling stops the waiting, not the closing.
+        """
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close(), name="store close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._closed = True
         self._watchers.close()
         with contextlib.suppress(StoreError):  # the writers were told
@@ -322,9 +329,12 @@ class Store:
             # Closing the last connection moves the write-ahead log into the database. After a failed write that must
             # not happen: pages of it may be lost, and only opening it again checks them. The reader's connection
             # cannot write, so then it is closed last.
-            last_first = (self._close_reader, self._close_writer)
-            for close in reversed(last_first) if self._refusal is not None else last_first:
-                await close()
+            if self._refusal is None:
+                await self._close_reader()
+                await self._close_writer()
+            else:
+                await self._close_writer()
+                await self._close_reader()
         self._directory.close()
 
     async def __aenter__(self) -> Self:
@@ -444,7 +454,7 @@ class Store:
             self._meter.failures.labels(error.reason).inc()
 
     def _note_failure(self, error: StoreError) -> None:
-        if not isinstance(error, DiskFull) and self._refusal is None:
+        if is_final(error) and self._refusal is None:
             self._refusal = error
 
     async def _reached(self, rv: int) -> None:

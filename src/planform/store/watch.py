@@ -102,7 +102,9 @@ class Watch:
             changes = [change for change in changes if change.rv > position]
         if not changes:
             return
-        if len(self._queue) + len(changes) > self._buffer:
+        if (
+            self._queue and len(self._queue) + len(changes) > self._buffer
+        ):  # one batch fits always: a reader may be idle
             failure = Lagging(self._buffer, position)
             self.close()
             self._failure = failure
