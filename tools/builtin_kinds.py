@@ -56,10 +56,13 @@ UNUSED_KEYWORDS = {"description", "x-kubernetes-unions"}
 
 @dataclass(frozen=True)
 class GoField:
-    """One struct field: its JSON name (empty if inlined) and whether JSON writes it when it is zero."""
+    """One struct field: its JSON name (empty if inlined) and what its zero value means.
+
+    Of a pointer (`*`) zero is a value; of a field without omitempty (`+`) it is merely written; else it is left out.
+    """
 
     json: str
-    keeps_zero: bool
+    zero: str
 
 
 def module(path: str, version: str) -> Path:
@@ -150,8 +153,8 @@ GO_FIELD = re.compile(r'^\t(?:(\w+) +)?(\S+) +`json:"([^"]*)"[^`\n]*protobuf:"\w
 Fields = dict[str, Any]
 """A message's fields by number: JSON name and type, as `[]string`, `{}bytes`, `*int32` or a message's name.
 
-A star says that JSON writes the field even when it is zero; an empty JSON name, that it is inlined. The empty number
-names the message's wire form, if it has one.
+`*` and `+` say what zero means, as GoField does; an empty JSON name, that the field is inlined. The empty number names
+the message's wire form, if it has one.
 """
 
 
@@ -166,10 +169,10 @@ def read_messages(*roots: Path) -> dict[str, Fields]:
             name = component_name(f".{package}.{message}")
             fields = messages.setdefault(name, {})
             for label, proto_type, proto_name, number in PROTO_FIELD.findall(body):
-                go = structs.get(message, {}).get(number, GoField(proto_name, keeps_zero=name in WIRE_FORMS))
+                go = structs.get(message, {}).get(number, GoField(proto_name, zero="*"))
                 if "." in proto_type or proto_type[0].isupper():
                     proto_type = component_name(proto_type if "." in proto_type else f".{package}.{proto_type}")
-                shape = {"repeated": "[]", "map<string,": "{}"}.get(label) or ("*" if go.keeps_zero else "")
+                shape = {"repeated": "[]", "map<string,": "{}"}.get(label, go.zero)
                 fields[number] = [go.json, shape + proto_type]
             if name in WIRE_FORMS:
                 fields[""] = WIRE_FORMS[name]
@@ -190,8 +193,9 @@ def read_structs(package: Path) -> dict[str, dict[str, GoField]]:
         for struct, body in STRUCT.findall(path.read_text()):
             for _, go_type, tag, number in GO_FIELD.findall(body):
                 name, _, options = tag.partition(",")
-                keeps = go_type.startswith("*") or not {"omitempty", "omitzero", "inline"} & set(options.split(","))
-                structs.setdefault(struct, {})[number] = GoField(name, keeps)
+                omitted = {"omitempty", "omitzero", "inline"} & set(options.split(","))
+                zero = "*" if go_type.startswith("*") else "" if omitted else "+"
+                structs.setdefault(struct, {})[number] = GoField(name, zero)
     return structs
 
 
@@ -204,7 +208,7 @@ def message_closure(messages: Mapping[str, Fields], roots: list[str]) -> dict[st
         if name in found or name not in messages:
             continue
         found[name] = messages[name]
-        pending += [field[1].lstrip("[]{}*") for number, field in messages[name].items() if number]
+        pending += [field[1].lstrip("[]{}*+") for number, field in messages[name].items() if number]
     return found
 
 

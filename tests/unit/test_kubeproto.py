@@ -18,7 +18,7 @@ from planform.machinery.kubeproto import Field, KubeProtoError, Message, Message
 
 AS_WRITTEN_BY_GO: dict[str, tuple[str, dict[str, Any]]] = {
     # What client-go's own serializer wrote for an object, and the object as its JSON serializer writes it,
-    # less the empty structs and nulls that JSON shows only because Go has no other way.
+    # less the nulls and the structs of zeros that JSON shows only because Go has no other way.
     "ConfigMap": (
         "azhzAAoPCgJ2MRIJQ29uZmlnTWFwEkMKEgoBYxIAGgFkIgAqADIAOABCABIGCgFhEgExEgkKBWVtcHR5EgASCAoCw7wSAsOfGgcK"
         "AWISAgD/GgUKAW4SACAAGgAiAA==",
@@ -151,7 +151,6 @@ AS_WRITTEN_BY_GO: dict[str, tuple[str, dict[str, Any]]] = {
                 "user": "u",
                 "extra": {"k": ["a", ""], "z": []},
             },
-            "status": {"allowed": False},
         },
     ),
     "DeleteOptions": (
@@ -214,7 +213,6 @@ AS_WRITTEN_BY_GO: dict[str, tuple[str, dict[str, Any]]] = {
                     }
                 ],
             },
-            "status": {"acceptedNames": {"plural": "", "kind": ""}},
         },
     ),
 }
@@ -415,15 +413,25 @@ def test_durations_are_spelled_as_go_spells_them(nanoseconds: int, text: str) ->
 
 
 def test_zero_values_are_dropped_unless_json_writes_them() -> None:
-    fields = {
-        "1": ["a", "string"],
-        "2": ["b", "*string"],
-        "3": ["c", "int32"],
-        "4": ["d", "*bool"],
-        "5": ["e", "Thing"],
-    }
-    raw = tagged(1, b"") + tagged(2, b"") + tagged(3, 0) + tagged(4, 0) + tagged(5, b"")
+    fields = {"1": ["a", "string"], "2": ["b", "*string"], "3": ["c", "int32"], "4": ["d", "+bool"]}
+    raw = tagged(1, b"") + tagged(2, b"") + tagged(3, 0) + tagged(4, 0)
     assert decode_raw(fields, raw) == {"b": "", "d": False}
+
+
+@pytest.mark.parametrize(
+    ("status", "inner", "raw", "expected"),
+    [
+        pytest.param("Status", "+int32", tagged(1, 0), {}, id="zeros that are merely written say nothing"),
+        pytest.param("Status", "*int32", tagged(1, 0), {"status": {"n": 0}}, id="a pointer to zero says zero"),
+        pytest.param("Status", "+int32", tagged(1, 1), {"status": {"n": 1}}, id="anything else is something"),
+        pytest.param("+Status", "+int32", tagged(1, 0), {"status": {"n": 0}}, id="a required struct stays"),
+        pytest.param("*Status", "+int32", b"", {"status": {}}, id="so does a pointer to an empty one"),
+        pytest.param("Status", "[]int32", tagged(1, 0), {"status": {"n": [0]}}, id="a list is something"),
+        pytest.param("Status", "Status", tagged(1, tagged(1, b"")), {}, id="at any depth"),
+    ],
+)
+def test_a_struct_of_zeros_is_left_out(status: str, inner: str, raw: bytes, expected: dict[str, Any]) -> None:
+    assert decode_raw({"1": ["status", status]}, tagged(1, raw), Status={"1": ["n", inner]}) == expected
 
 
 def test_unknown_fields_of_every_wire_type_are_skipped() -> None:

@@ -2,8 +2,9 @@
 
 kubectl and helm write built-in kinds this way and do not fall back to JSON, so a server has to read it; nobody needs
 it to answer so. Field numbers are data, so the decoder is driven by a table of messages
-(`planform.api.builtin.protobuf_table()`). What comes out is what the same Go client would have sent as JSON: Go writes
-every non-pointer field on the wire, so a zero there means absent unless the table says that JSON writes it.
+(`planform.api.builtin.protobuf_table()`). What comes out is what the same Go client would have sent as JSON. Go writes
+every non-pointer field on the wire, so the table says what a zero there means; a struct of which only such zeros are
+known (a `status` nobody has set) is left out.
 
 Bodies come from strangers. Every length is checked against what is left before anything is read, nesting and the
 number of values are limited, fields that the table does not know are skipped, and anything else that is wrong raises
@@ -35,11 +36,15 @@ class KubeProtoError(ValueError):
 
 
 class Field(NamedTuple):
-    """One field of a message. `message` is empty for a scalar, `json` is empty if its fields belong to the parent."""
+    """One field of a message. `message` is empty for a scalar, `json` is empty if its fields belong to the parent.
+
+    `zero` says what the zero value means: `*` a value like any other, `+` nothing, though JSON writes it, and nothing
+    at all if it is empty. Lists and maps have no zero value: they are not on the wire when they are empty.
+    """
 
     json: str
     shape: str  # "" one value, "[]" a list, "{}" a map with string keys
-    keeps_zero: bool
+    zero: str
     scalar: str
     message: str
 
@@ -55,7 +60,7 @@ class MessageTable:
     """Messages by name, compiled when first used.
 
     `spelled` is the generated data: for each message its fields as `number: [JSON name, type]`, where a type is
-    `string`, `[]string`, `{}bytes`, `*int32` (written even when zero) or the name of a message, plus the message's form
+    `string`, `[]string`, `{}bytes`, `*int32`, `+int32` (see Field) or the name of a message, plus the message's form
     under the empty key. `roots` names the message of each (apiVersion, kind); the apiVersion `*` stands for any.
     """
 
@@ -83,11 +88,10 @@ class MessageTable:
 
     def _field(self, json_name: str, spelling: str) -> Field:
         shape = spelling[:2] if spelling[:2] in ("[]", "{}") else ""
-        type_name = spelling[len(shape) :].removeprefix("*")
-        is_message = type_name in self._spelled
-        return Field(
-            json_name, shape, spelling.startswith("*"), "" if is_message else type_name, type_name if is_message else ""
-        )
+        zero = spelling[:1] if spelling[:1] in ("*", "+") else ""
+        type_name = spelling[len(shape or zero) :]
+        scalar, message = ("", type_name) if type_name in self._spelled else (type_name, "")
+        return Field(json_name, shape, zero, scalar, message)
 
 
 def decode(body: bytes, table: MessageTable, *, default_kind: tuple[str, str] = ("", "")) -> dict[str, Any]:
@@ -106,7 +110,7 @@ def decode(body: bytes, table: MessageTable, *, default_kind: tuple[str, str] = 
     if content_type not in ("", "application/vnd.kubernetes.protobuf"):
         raise KubeProtoError(f'the protobuf envelope holds "{content_type}", not protobuf')
     start, end = decoder.span(envelope.get(_ENVELOPE_RAW, (_BYTES, len(body), len(body))))
-    fields = decoder.value(table.root(api_version, kind), start, end, depth=1)
+    fields, _ = decoder.value(table.root(api_version, kind), start, end, depth=1)
     return {"apiVersion": api_version, "kind": kind, **fields}
 
 
@@ -178,47 +182,55 @@ class _Decoder:
         parts = dict(self.pieces(*self.span(piece))) if piece else {}
         return self.text(parts.get(1)), self.text(parts.get(2))
 
-    def value(self, message: Message, start: int, end: int, depth: int) -> Any:
-        """A message as JSON has it."""
+    def value(self, message: Message, start: int, end: int, depth: int) -> tuple[Any, bool]:
+        """A message as JSON has it, and whether it says anything: a struct of zeros does not."""
         if depth > MAX_DEPTH:
             raise KubeProtoError(f"the body nests deeper than {MAX_DEPTH} messages")
         fields: dict[str, Any] = {}
+        says_something = False
         for number, piece in self.pieces(start, end):
             field = message.fields.get(number)
-            if field is not None:
-                self._add(fields, field, piece, depth)
-        return _FORMS[message.form](fields) if message.form else fields
+            if field is not None and self._add(fields, field, piece, depth):
+                says_something = True
+        if message.form:
+            value = _FORMS[message.form](fields)
+            return value, bool(value)
+        return fields, says_something
 
-    def _add(self, fields: dict[str, Any], field: Field, piece: _Piece, depth: int) -> None:
+    def _add(self, fields: dict[str, Any], field: Field, piece: _Piece, depth: int) -> bool:
+        """Take one piece in; whether it says anything."""
         if field.shape == "[]":
             values = fields.setdefault(field.json, [])
             if piece[0] == _BYTES and field.scalar in _VARINTS:
                 values += self._packed(field.scalar, piece)
             else:
-                values.append(self._one(field, piece, depth))
-        elif field.shape == "{}":
+                values.append(self._one(field, piece, depth)[0])
+            return True
+        if field.shape == "{}":
             entry = dict(self.pieces(*self.span(piece)))
-            value = self._one(field, entry[2], depth) if 2 in entry else self._absent(field, depth)
+            value = self._one(field, entry[2], depth)[0] if 2 in entry else self._absent(field, depth)
             fields.setdefault(field.json, {})[self.text(entry.get(1))] = value
-        elif not field.json:
-            fields.update(self._one(field, piece, depth))
+            return True
+        value, says_something = self._one(field, piece, depth)
+        if not field.json:
+            fields.update(value)
+        elif value is not None and (says_something or field.zero):
+            fields[field.json] = value
         else:
-            value = self._one(field, piece, depth)
-            if value is not None and (value or field.keeps_zero):
-                fields[field.json] = value
-            else:
-                fields.pop(field.json, None)
+            fields.pop(field.json, None)
+        return says_something or field.zero == "*"
 
-    def _one(self, field: Field, piece: _Piece, depth: int) -> Any:
+    def _one(self, field: Field, piece: _Piece, depth: int) -> tuple[Any, bool]:
         if not field.message:
-            return self._scalar(field.scalar, piece)
+            value = self._scalar(field.scalar, piece)
+            return value, bool(value)
         start, end = self.span(piece)
         return self.value(self._table.message(field.message), start, end, depth + 1)
 
     def _absent(self, field: Field, depth: int) -> Any:
         """A map entry that leaves out its value means the type's zero value."""
         if field.message:
-            return self.value(self._table.message(field.message), 0, 0, depth + 1)
+            return self.value(self._table.message(field.message), 0, 0, depth + 1)[0]
         return _ZERO[field.scalar]
 
     def _packed(self, scalar: str, piece: _Piece) -> list[Any]:
