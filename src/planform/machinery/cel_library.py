@@ -1,0 +1,477 @@
+"""The function libraries that Kubernetes adds to CEL. Importing the module enters them in the table.
+
+Strings, regular expressions, lists, sets and math here; quantities, addresses, URLs, versions and formats in
+`cel_kubernetes`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import re2
+
+from planform.machinery import cel_functions as table
+from planform.machinery.cel_functions import declare
+from planform.machinery.cel_types import MAX_REQUEST_BYTES
+from planform.machinery.cel_values import (
+    MAX_INT,
+    NOTHING,
+    Duration,
+    EvaluationError,
+    Optional,
+    TypeValue,
+    UInt,
+    equal,
+    new_duration,
+    new_int,
+    new_uint,
+    to_json,
+)
+from planform.machinery.schema_findings import go_number
+
+_QUIET = re2.Options()
+_QUIET.log_errors = False
+
+
+def _twice(sizes: list[int]) -> float:
+    return sizes[0] * 2 * table.STRING_COST
+
+
+def _first(sizes: list[int]) -> float:
+    return sizes[0]
+
+
+# Strings
+
+
+@declare("string.charAt(int): string", size=lambda sizes: 4)
+def char_at(text: str, index: int) -> str:
+    if not 0 <= index <= len(text):
+        raise EvaluationError(f"index out of range: {index}")
+    return text[index : index + 1]
+
+
+@declare("string.indexOf(string): int", "string.indexOf(string, int): int", cost=table.traverses)
+def index_of(text: str, part: str, start: int = 0) -> int:
+    if not 0 <= start <= len(text):
+        raise EvaluationError(f"index out of range: {start}")
+    return text.find(part, start)
+
+
+@declare("string.lastIndexOf(string): int", "string.lastIndexOf(string, int): int", cost=table.traverses)
+def last_index_of(text: str, part: str, start: int | None = None) -> int:
+    if start is None:
+        return text.rfind(part)
+    if not 0 <= start <= len(text):
+        raise EvaluationError(f"index out of range: {start}")
+    return text.rfind(part, 0, start + len(part))
+
+
+@declare(
+    "list<string>.join(): string", "list<string>.join(string): string", cost=_twice, size=lambda sizes: sizes[0] * 64
+)
+def join(parts: list[str], separator: str = "") -> str:
+    if any(type(part) is not str for part in parts):
+        raise EvaluationError("no such overload: join on a list that is not of strings")
+    return separator.join(parts)
+
+
+def _ascii_case(change: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: "".join(change(char) if char.isascii() else char for char in text)
+
+
+declare("string.lowerAscii(): string", cost=table.traverses, size=_first)(_ascii_case(str.lower))
+declare("string.upperAscii(): string", cost=table.traverses, size=_first)(_ascii_case(str.upper))
+declare("string.trim(): string", cost=table.traverses, size=_first)(str.strip)
+declare("string.reverse(): string", cost=table.traverses, size=_first)(lambda text: text[::-1])
+
+
+def _replaced(sizes: list[int]) -> float:
+    return sizes[0] * max(1, sizes[2])
+
+
+@declare(
+    "string.replace(string, string): string",
+    "string.replace(string, string, int): string",
+    cost=_twice,
+    size=_replaced,
+)
+def replace(text: str, old: str, new: str, limit: int = -1) -> str:
+    if (text.count(old) if limit < 0 else min(limit, text.count(old))) * len(new) > MAX_REQUEST_BYTES:
+        raise EvaluationError("result of replace is too long")
+    return text.replace(old, new, limit)
+
+
+@declare("string.split(string): list<string>", "string.split(string, int): list<string>", cost=_twice, size=_first)
+def split(text: str, separator: str, limit: int = -1) -> list[str]:
+    if limit == 0:
+        return []
+    if not separator:
+        pieces = list(text)
+        return pieces if limit < 0 or len(pieces) <= limit else [*pieces[: limit - 1], text[limit - 1 :]]
+    return text.split(separator, limit - 1 if limit > 0 else -1)
+
+
+@declare("string.substring(int): string", "string.substring(int, int): string", cost=table.traverses, size=_first)
+def substring(text: str, start: int, end: int | None = None) -> str:
+    end = len(text) if end is None else end
+    if not 0 <= start <= len(text) or not 0 <= end <= len(text):
+        raise EvaluationError(f"index out of range: {start if not 0 <= start <= len(text) else end}")
+    if start > end:
+        raise EvaluationError(f"invalid substring range. start: {start}, end: {end}")
+    return text[start:end]
+
+
+_QUOTED = str.maketrans(
+    {
+        "\a": "\\a",
+        "\b": "\\b",
+        "\f": "\\f",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "\v": "\\v",
+        "\\": "\\\\",
+        '"': '\\"',
+    }
+)
+
+
+@declare("strings::quote(string): string", cost=table.traverses, size=lambda sizes: 2 * sizes[0] + 2)
+def quote(text: str) -> str:
+    return f'"{text.translate(_QUOTED)}"'
+
+
+@declare(
+    "string.format(list<dyn>): string", cost=lambda sizes: _twice(sizes), size=lambda sizes: sizes[0] + 64 * sizes[1]
+)
+def format_text(template: str, args: list[Any]) -> str:
+    """%s, %d, %f, %e, %b, %o, %x, %X and %%, with a precision for %f and %e."""
+    out, position, used = [], 0, 0
+    while position < len(template):
+        char = template[position]
+        position += 1
+        if char != "%":
+            out.append(char)
+            continue
+        precision = ""
+        if template[position : position + 1] == ".":
+            position += 1
+            while template[position : position + 1].isdigit():
+                precision += template[position]
+                position += 1
+        verb = template[position : position + 1]
+        position += 1
+        if verb == "%":
+            out.append("%")
+            continue
+        if not verb:
+            raise EvaluationError("unexpected end of string")
+        if used >= len(args):
+            raise EvaluationError(f"index {used} out of range")
+        out.append(_formatted(verb, args[used], precision))
+        used += 1
+    return "".join(out)
+
+
+def _formatted(verb: str, value: Any, precision: str) -> str:
+    number = type(value) in (int, UInt)
+    if verb == "s":
+        return _shown(value)
+    if verb == "d" and (number or type(value) is float):
+        return str(int(value)) if number else go_number(value)
+    if verb in "fe" and (number or type(value) is float):
+        digits = int(precision) if precision else 6
+        if digits > 1000:
+            raise EvaluationError("precision is too large")
+        return f"{float(value):.{digits}{verb}}"
+    if verb in "bo" and (number or (verb == "b" and type(value) is bool)):
+        return f"{int(value):{verb}}"
+    if verb in "xX" and (number or type(value) in (str, bytes)):
+        text = f"{value:x}" if number else (value.encode() if isinstance(value, str) else value).hex()
+        return text.upper() if verb == "X" else text
+    if verb in "sdfebosxX":
+        raise EvaluationError(f"error during formatting: %{verb} does not take this type of argument")
+    raise EvaluationError(f'could not parse formatting clause: unrecognized formatting clause "{verb}"')
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case None:
+            return "null"
+        case str():
+            return value
+        case float():
+            return "Infinity" if value == math.inf else "-Infinity" if value == -math.inf else go_number(value)
+        case bytes():
+            return value.decode(errors="replace")
+        case list():
+            return f"[{', '.join(map(_shown, value))}]"
+        case dict():
+            pairs = sorted((_shown(key), _shown(item)) for key, item in value.items())
+            return "{" + ", ".join(f"{key}: {item}" for key, item in pairs) + "}"
+        case TypeValue():
+            return value.name
+    return str(to_json(value))
+
+
+declare("base64::encode(bytes): string", cost=table.traverses, size=lambda sizes: sizes[0] * 2)(
+    lambda data: base64.b64encode(data).decode()
+)
+
+
+@declare("base64::decode(string): bytes", cost=table.traverses, size=_first)
+def decode_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise EvaluationError("illegal base64 data") from error
+
+
+# Regular expressions
+
+
+@functools.lru_cache(maxsize=1024)
+def _regex(pattern: str) -> Any:
+    try:
+        return re2.compile(pattern, _QUIET)
+    except re2.error as error:
+        raise EvaluationError(f"Illegal regex: {pattern}") from error
+
+
+@declare("string.find(string): string", cost=table.searches, size=_first)
+def find(text: str, pattern: str) -> str:
+    found = _regex(pattern).search(text)
+    return found.group(0) if found else ""
+
+
+@declare(
+    "string.findAll(string): list<string>",
+    "string.findAll(string, int): list<string>",
+    cost=table.searches,
+    size=_first,
+)
+def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    found: list[str] = []
+    for match in _regex(pattern).finditer(text):
+        if len(found) == limit:
+            break
+        found.append(match.group(0))
+    return found
+
+
+# Lists
+
+_ORDERED = ("int", "uint", "double", "bool", "string", "bytes", "timestamp", "duration")
+
+
+def _for_each(template: str) -> tuple[str, ...]:
+    return tuple(template.replace("T", kind) for kind in _ORDERED)
+
+
+def _comparable(items: list[Any]) -> list[Any]:
+    if len({type(item) for item in items}) > 1 or (items and type(items[0]) in (list, dict, type(None))):
+        raise EvaluationError("no such overload: the items of the list cannot be compared")
+    return items
+
+
+@declare(*_for_each("list<T>.isSorted(): bool"), cost=table.visits)
+def is_sorted(items: list[Any]) -> bool:
+    _comparable(items)
+    return all(one <= other for one, other in itertools.pairwise(items))
+
+
+@declare(*_for_each("list<T>.min(): T"), cost=table.visits)
+def smallest(items: list[Any]) -> Any:
+    if not items:
+        raise EvaluationError("min called on empty list")
+    return min(_comparable(items))
+
+
+@declare(*_for_each("list<T>.max(): T"), cost=table.visits)
+def largest(items: list[Any]) -> Any:
+    if not items:
+        raise EvaluationError("max called on empty list")
+    return max(_comparable(items))
+
+
+@declare("list<int>.sum(): int", cost=table.visits)
+def sum_ints(items: list[Any]) -> Any:
+    """The sum; of an empty dynamic list, 0."""
+    kind = type(items[0]) if items else int
+    _comparable(items)
+    if kind is float:
+        return math.fsum(items)
+    if kind is UInt:
+        return new_uint(sum(map(int, items)))
+    if kind is Duration:
+        return new_duration(sum(item.nanos for item in items))
+    if kind is not int:
+        raise EvaluationError("no such overload: sum")
+    return new_int(sum(items))
+
+
+declare("list<double>.sum(): double", cost=table.visits)(lambda items: float(sum(items)))
+declare("list<uint>.sum(): uint", cost=table.visits)(lambda items: new_uint(sum(map(int, items))))
+declare("list<duration>.sum(): duration", cost=table.visits)(lambda items: new_duration(sum(i.nanos for i in items)))
+
+
+@declare("list<A>.indexOf(A): int", cost=table.visits)
+def list_index(items: list[Any], wanted: Any) -> int:
+    return next((index for index, item in enumerate(items) if equal(item, wanted)), -1)
+
+
+@declare("list<A>.lastIndexOf(A): int", cost=table.visits)
+def last_list_index(items: list[Any], wanted: Any) -> int:
+    return next((index for index in reversed(range(len(items))) if equal(items[index], wanted)), -1)
+
+
+@declare("list<A>.includes(A): bool", cost=table.visits)
+def includes(items: list[Any], wanted: Any) -> bool:
+    return any(equal(item, wanted) for item in items)
+
+
+@declare("list<A>.slice(int, int): list<A>", cost=table.visits, size=_first)
+def slice_list(items: list[Any], start: int, end: int) -> list[Any]:
+    if not 0 <= start <= end <= len(items):
+        raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(items)}")
+    return items[start:end]
+
+
+@declare("list<A>.distinct(): list<A>", cost=lambda sizes: sizes[0] ** 2, size=_first)
+def distinct(items: list[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for item in items:
+        if not any(equal(item, seen) for seen in kept):
+            kept.append(item)
+    return kept
+
+
+declare("list<A>.reverse(): list<A>", cost=table.visits, size=_first)(lambda items: items[::-1])
+declare(*_for_each("list<T>.sort(): list<T>"), cost=table.visits, size=_first)(lambda items: sorted(_comparable(items)))
+declare("list<A>.first(): optional<A>")(lambda items: Optional(True, items[0]) if items else NOTHING)
+declare("list<A>.last(): optional<A>")(lambda items: Optional(True, items[-1]) if items else NOTHING)
+
+
+@declare("list<dyn>.flatten(): list<dyn>", "list<dyn>.flatten(int): list<dyn>", cost=table.visits, size=_first)
+def flatten(items: list[Any], depth: int = 1) -> list[Any]:
+    if depth < 0:
+        raise EvaluationError("level must be non-negative")
+    flat: list[Any] = []
+    for item in items:
+        flat.extend(flatten(item, depth - 1) if isinstance(item, list) and depth > 0 else [item])
+    return flat
+
+
+@declare("lists::range(int): list<int>", cost=lambda sizes: 10_000, size=lambda sizes: 10_000)
+def make_range(count: int) -> list[int]:
+    if count > 10_000:
+        raise EvaluationError("lists.range is limited to 10000 items")
+    return list(range(max(0, count)))
+
+
+# Sets
+
+
+@declare("sets::contains(list<A>, list<A>): bool", cost=table.pairs)
+def set_contains(items: list[Any], wanted: list[Any]) -> bool:
+    return all(any(equal(item, one) for item in items) for one in wanted)
+
+
+@declare("sets::equivalent(list<A>, list<A>): bool", cost=lambda sizes: 2 * table.pairs(sizes))
+def set_equivalent(one: list[Any], other: list[Any]) -> bool:
+    return set_contains(one, other) and set_contains(other, one)
+
+
+@declare("sets::intersects(list<A>, list<A>): bool", cost=table.pairs)
+def set_intersects(one: list[Any], other: list[Any]) -> bool:
+    return any(equal(item, found) for item in one for found in other)
+
+
+# Math
+
+_NUMERIC = ("int", "uint", "double")
+
+
+def _extreme(name: str, choose: Callable[..., Any]) -> None:
+    def run(*args: Any) -> Any:
+        values = args[0] if len(args) == 1 and isinstance(args[0], list) else args
+        if not values:
+            raise EvaluationError(f"math.{name}(list) argument must not be empty")
+        if any(type(value) not in (int, UInt, float) for value in values):
+            raise EvaluationError("no such overload: numbers are expected")
+        return choose(values)
+
+    for kind in _NUMERIC:
+        declare(f"math::{name}(list<{kind}>): {kind}", cost=table.visits)(run)
+        for count in range(1, 6):
+            declare(f"math::{name}({', '.join([kind] * count)}): {kind}")(run)
+    for count in range(2, 6):
+        declare(f"math::{name}({', '.join(['dyn'] * count)}): dyn")(run)
+
+
+_extreme("greatest", max)
+_extreme("least", min)
+
+
+def _rounded(name: str, change: Callable[[float], float]) -> None:
+    declare(f"math::{name}(double): double")(lambda value: float(change(value)) if math.isfinite(value) else value)
+
+
+def _half_away(value: float) -> float:
+    return math.copysign(math.floor(abs(value) + 0.5), value)
+
+
+for _name, _change in (("ceil", math.ceil), ("floor", math.floor), ("trunc", math.trunc), ("round", _half_away)):
+    _rounded(_name, _change)
+declare("math::sqrt(double): double", "math::sqrt(int): double", "math::sqrt(uint): double")(
+    lambda value: math.sqrt(value) if value >= 0 else math.nan
+)
+declare("math::isNaN(double): bool")(math.isnan)
+declare("math::isInf(double): bool")(math.isinf)
+declare("math::isFinite(double): bool")(math.isfinite)
+declare("math::abs(int): int")(lambda value: new_int(abs(value)))
+declare("math::abs(double): double", "math::abs(uint): uint")(lambda value: type(value)(abs(value)))
+declare("math::sign(int): int", "math::sign(uint): uint", "math::sign(double): double")(
+    lambda value: type(value)((value > 0) - (value < 0))
+)
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value > MAX_INT else value
+
+
+def _bits(name: str, change: Callable[..., int], count: int) -> None:
+    for kind in ("int", "uint"):
+        make: Callable[[int], int] = new_uint if kind == "uint" else lambda value: _signed(value % 2**64)
+        declare(f"math::{name}({', '.join([kind] * count)}): {kind}")(
+            lambda *args, make=make: make(change(*(int(arg) % 2**64 for arg in args)) % 2**64)
+        )
+
+
+_bits("bitAnd", lambda one, other: one & other, 2)
+_bits("bitOr", lambda one, other: one | other, 2)
+_bits("bitXor", lambda one, other: one ^ other, 2)
+_bits("bitNot", lambda value: ~value, 1)
+
+
+def _shift(name: str, change: Callable[[int, int], int]) -> None:
+    def run(value: int, count: int) -> Any:
+        if count < 0:
+            raise EvaluationError(f"math.{name}() negative offset: {count}")
+        moved = change(int(value) % 2**64, count) % 2**64 if count < 64 else 0
+        return UInt(moved) if isinstance(value, UInt) else _signed(moved)
+
+    declare(f"math::{name}(int, int): int", f"math::{name}(uint, int): uint")(run)
+
+
+_shift("bitShiftLeft", lambda value, count: value << count)
+_shift("bitShiftRight", lambda value, count: value >> count)
