@@ -168,6 +168,8 @@ class Schema:
 
     def _unchanged(self, path: list[str | int | MapKey], new: Any, old: Any) -> bool:
         """Whether some part on the way to `path` is in `old` too, and the same there."""
+        if _same(new, old):
+            return True
         node: _Node | None = self._root
         for step in path:
             if isinstance(step, int):
