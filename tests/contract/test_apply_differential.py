@@ -13,6 +13,7 @@ import json
 import random
 import ssl
 import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -297,7 +298,6 @@ def rewritten(chance: random.Random, entries: list[Object]) -> list[Object]:
     "spec",
     [
         {"zork": 1},
-        {"set": ["p", "p"], "zork": 1},
         {"map": [{"name": "q"}, {"name": "q"}]},
         {"map": [{"name": "q", "zork": 1}]},
         {"map": [{"v": "1"}]},
@@ -354,6 +354,45 @@ def test_a_sequence_of_writes_leads_where_the_real_server_leads(server: Server, 
             expected, result = comparable(expected), comparable(answer)
         assert expected == result, str(write)
         live = answer
+
+
+@pytest.mark.parametrize(
+    ("sent", "meanwhile", "spec"),
+    [
+        pytest.param({"a": "1"}, {}, {"a": "2"}, id="taken over"),
+        pytest.param({"a": "1"}, {"a": "3"}, {"a": "2"}, id="changed meanwhile"),
+        pytest.param(
+            {"a": "1", "map": [{"name": "x", "v": "1"}]}, {}, {"map": [{"name": "x", "v": "2"}]}, id="an item"
+        ),
+        pytest.param({"a": "1", "labels": {"k": "1"}}, {"b": "1"}, {"a": "2", "b": "2"}, id="one of two"),
+        pytest.param({"labels": {"k": "1"}}, {}, {"labels": {"k": "2", "l": "<&>"}}, id="special characters"),
+    ],
+)
+def test_kubectl_takes_over_what_it_applied_from_the_client(
+    server: Server, request: pytest.FixtureRequest, sent: Object, meanwhile: Object, spec: Object
+) -> None:
+    name = f"taken{zlib.crc32(request.node.name.encode())}"
+    config = widget(name) | {"spec": sent}
+    noted = copy.deepcopy(config)
+    noted["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(config) + "\n"}
+    _, live = server.call("POST", f"{widgets()}?fieldManager=kubectl-client-side-apply", noted)
+    if meanwhile:
+        _, live = server.call("PATCH", f"{widgets(name)}?fieldManager=other", {"spec": meanwhile}, MERGE)
+    config["spec"] = spec
+    code, answer = server.call("PATCH", f"{widgets(name)}?fieldManager=kubectl", config, APPLY)
+    options: dict[str, Any] = {"node": NODE, "manager": "kubectl", "api_version": VERSION, "status_subresource": True}
+    if code == 409:
+        with pytest.raises(ApplyConflict) as refusal:
+            ssa.apply(live, config, now="", **options)
+        assert str(refusal.value) == answer["message"]
+        return
+    assert code == 200, answer
+    stamp = max(item["time"] for item in answer["metadata"]["managedFields"])
+    mine = ssa.apply(live, config, now=stamp, **options)
+    for obj in (mine, answer):
+        [annotation] = obj["metadata"]["annotations"].values()
+        obj["metadata"]["annotations"] = json.loads(annotation)
+    assert comparable(mine) == comparable(answer)
 
 
 def test_the_oldest_updaters_fold_as_on_the_real_server(server: Server) -> None:

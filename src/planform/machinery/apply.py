@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from planform.errors import ApplyConflict
+from planform.machinery import last_applied
 from planform.machinery.managed_fields import (
     APPLY,
     UPDATE,
@@ -35,8 +36,8 @@ from planform.machinery.managed_fields import (
     written_owners,
 )
 from planform.machinery.merging import fresh, merge, without
-from planform.machinery.ownership import applied, changed, created_below, same
-from planform.machinery.typed import TypedError, TypeNode, type_errors
+from planform.machinery.ownership import applied, changed, created, same
+from planform.machinery.typed import UNTRACKED_FIELDS, UNTRACKED_METADATA, TypedError, TypeNode, type_errors
 
 Object = dict[str, Any]
 
@@ -75,7 +76,7 @@ def apply(
             owner(BEFORE_FIRST_APPLY, UPDATE, api_version, subresource), node, before, api_version, now
         )
     me = owner(manager, APPLY, api_version, subresource)
-    claimed = applied(node, wanted) or {}
+    claimed = difference(applied(node, wanted) or {}, UNTRACKED_FIELDS)
     last = former[me].fields if me in former else {}
     owners = {**former, me: Holding(claimed, api_version, former[me].time if me in former else now)}
 
@@ -83,9 +84,11 @@ def apply(
     if difference(last, claimed):
         after = _pruned(node, after, last, owners)
     written, removed = _changes(node, before, after)
-    conflicts = _conflicts(owners, me, written)
-    if conflicts and not force:
-        raise _conflict_error(conflicts)
+    if not force and (conflicts := _conflicts(owners, me, written)):
+        if live is not None and manager == last_applied.KUBECTL:
+            conflicts = _less(conflicts, last_applied.fields_still_as_applied(live, node))
+        if conflicts:
+            raise _conflict_error(conflicts)
     lost = union(written, removed)
     for who, what in owners.items():
         if who != me:
@@ -94,8 +97,12 @@ def apply(
     if me in owners and (written or removed or owners != former):
         owners[me] = owners[me]._replace(time=now)
 
-    merged = fresh(reach.put(live or {}, after))
-    return _with_entries(merged, owners, unchanged=not untracked and owners == former)
+    result = fresh(reach.put(live or {}, after))
+    if live is not None:
+        _keep_untracked(live, result)
+    if manager == last_applied.KUBECTL:
+        last_applied.follow(result, config)
+    return _with_entries(result, owners, unchanged=not untracked and owners == former)
 
 
 def track_update(
@@ -118,7 +125,7 @@ def track_update(
     me = owner(manager, UPDATE, api_version, subresource)
     reach = _Reach(subresource, status_subresource)
     if live is None and not given:
-        fields = reach.created(node, new)
+        fields = _created(node, reach.of(new))
         return [entry(me, Holding(fields, api_version, now))] if fields else []
     stored = _entries(live)
     former = _settled(stored_owners(stored), node)
@@ -174,27 +181,18 @@ class _Reach:
             return {**part, "status": obj["status"]}
         return part
 
-    def created(self, node: TypeNode, obj: Object) -> Fields:
-        return _no_root_metadata(created_below(node, self.of(obj)))
 
-
-def _no_root_metadata(fields: Fields) -> Fields:
-    """Labels and such have owners; metadata itself does not. The set was made by the caller and is changed in place."""
-    metadata = fields.get("f:metadata")
-    if metadata is not None:
-        metadata.pop(".", None)
-        if not metadata:
-            del fields["f:metadata"]
-    return fields
+def _created(node: TypeNode, obj: Object) -> Fields:
+    return difference(created(node, obj), UNTRACKED_FIELDS)
 
 
 def _changes(node: TypeNode, old: Object, new: Object) -> tuple[Fields, Fields]:
     written, removed = changed(node, old, new)
-    return _no_root_metadata(written or {}), _no_root_metadata(removed or {})
+    return difference(written or {}, UNTRACKED_FIELDS), difference(removed or {}, UNTRACKED_FIELDS)
 
 
 def _written_by(who: Owner, node: TypeNode, obj: Object, api_version: str, now: str) -> Owners:
-    fields = _no_root_metadata(created_below(node, obj))
+    fields = _created(node, obj)
     return {who: Holding(fields, api_version, now)} if fields else {}
 
 
@@ -238,6 +236,10 @@ def _conflicts(owners: Owners, me: Owner, written: Fields) -> dict[Owner, Fields
     return {who: fields for who, fields in sorted(shared.items()) if fields}
 
 
+def _less(conflicts: Mapping[Owner, Fields], allowed: Fields) -> dict[Owner, Fields]:
+    return {who: left for who, fields in conflicts.items() if (left := difference(fields, allowed))}
+
+
 def _conflict_error(conflicts: Mapping[Owner, Fields]) -> ApplyConflict:
     found = [(who, path) for who, fields in conflicts.items() for path in paths(fields)]
     causes = [
@@ -256,7 +258,7 @@ def _bulleted(fields: Fields) -> list[str]:
 
 
 def _check_type(node: TypeNode, config: Object, api_version: str) -> None:
-    errors = list(type_errors(node, config))
+    errors = type_errors(node, config)
     if not errors:
         return
     metadata = config.get("metadata") or {}
@@ -265,6 +267,11 @@ def _check_type(node: TypeNode, config: Object, api_version: str) -> None:
     text = errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
     what = f"{named}; {versioned}, Kind={config.get('kind', '')}"
     raise TypedError(f"failed to create typed patch object ({what}): {text}")
+
+
+def _keep_untracked(live: Object, result: Object) -> None:
+    kept = {name: value for name, value in live.get("metadata", {}).items() if name in UNTRACKED_METADATA}
+    result["metadata"] = {**result.get("metadata", {}), **kept}
 
 
 def _with_entries(obj: Object, owners: Owners, *, unchanged: bool) -> Object:

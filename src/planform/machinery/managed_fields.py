@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -19,6 +19,9 @@ from planform.machinery.typed import TypeNode, element_text
 
 Fields = dict[str, Any]
 """A set of fields in its FieldsV1 form."""
+
+LEAF: Final[Fields] = {}
+"""A place that owns itself and nothing below. Sets share it, which is safe because nobody changes a set."""
 
 APPLY, UPDATE = "Apply", "Update"
 ANCIENT_CHANGES = "ancient-changes"
@@ -117,14 +120,11 @@ def settled(fields: Fields, node: TypeNode) -> Fields:
         if not below:
             continue
         child = below_type(node, element)
-        now = settled(below, child) if (child.granular if _has_names(below) else child.associative) else {}
+        holds_fields = next(reversed(below))[0] == "f"  # one place holds fields or items, and `.` sorts before both
+        now = settled(below, child) if (child.granular if holds_fields else child.associative) else LEAF
         if now is not below:
             out = {**out, element: now}
     return out
-
-
-def _has_names(below: Fields) -> bool:
-    return any(element[:2] == "f:" for element in below)
 
 
 def below_type(node: TypeNode, element: str) -> TypeNode:

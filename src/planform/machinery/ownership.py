@@ -3,81 +3,72 @@
 The two differ on purpose. Applying claims leaves: a structure on the way to one belongs to nobody, so that managers can
 share it. Writing claims what appeared, and that includes the maps and lists themselves.
 
+The walks know nothing of fields that are never tracked: whoever calls them for a whole object takes those out.
 `created` runs for every object that is created and sets the pace of bulk writes; it makes the FieldsV1 form directly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from planform.machinery.managed_fields import Fields, with_own
+from planform.machinery.managed_fields import LEAF, Fields, with_own
 from planform.machinery.typed import TypeNode
 
 Change = tuple[Fields | None, Fields | None]
 """What was written (added or changed) and what was removed, at one place; None for nothing."""
 
 _SAME: Change = (None, None)
+_CONTAINERS: Final = frozenset({dict, list})
 
 
 def applied(node: TypeNode, value: Any) -> Fields | None:
     """The fields that applying this value claims; None for none, `{}` for the place itself."""
+    claimed: Fields
     if type(value) is dict and node.granular and value:
-        claimed: Fields = {}
-        declared = node.fields
+        claimed = {}
         for name in sorted(value):
-            child = node.child(name)
-            if not child.tracked:
-                continue
-            below = applied(child, value[name])
-            if name not in declared:
-                below = with_own(below)
-            if below is not None:
-                claimed[f"f:{name}"] = below
+            deeper: Fields | None = LEAF
+            below = value[name]
+            if type(below) in _CONTAINERS:
+                deeper = applied(node.child(name), below)
+                if name not in node.fields:
+                    deeper = with_own(deeper)
+            if deeper is not None:
+                claimed[f"f:{name}"] = deeper
         return claimed or None
     if type(value) is list and node.associative and (keys := node.item_keys(value)) is not None:
         claimed = {}
         for key, item in zip(keys, value, strict=True):
-            # Items that share a key cannot be told apart: they are one field together.
-            claimed[key] = with_own(applied(node.item, item)) if key not in claimed else {}
-        return dict(sorted(claimed.items())) or None
-    return {}
+            claimed[key] = with_own(applied(node.item, item)) if key not in claimed else LEAF
+        return _in_order(claimed)
+    return LEAF
 
 
 def created(node: TypeNode, value: Any) -> Fields:
     """The fields that writing this value where nothing was claims: the place itself and all below it."""
+    claimed: Fields
     if type(value) is dict:
         if not value or not node.granular:
-            return {}
-        return {".": {}, **created_below(node, value)}
-    if type(value) is list and value and node.associative:
-        keys = node.item_keys(value)
-        if keys is None:
-            return {}
-        item_type = node.item
-        if len(keys) == 1:
-            return {".": {}, keys[0]: created(item_type, value[0])}
-        named: Fields = {}
-        for key, item in zip(keys, value, strict=True):
-            named[key] = created(item_type, item) if key not in named else {}
-        return {".": {}, **dict(sorted(named.items()))}
-    return {}
-
-
-def created_below(node: TypeNode, value: Mapping[str, Any]) -> Fields:
-    """The fields that the keys of a new map claim."""
-    claimed: Fields = {}
-    for name in sorted(value):
-        child = node.child(name)
-        if child.tracked:
+            return LEAF
+        claimed = {".": LEAF}
+        descents, others = node.descents, node.others
+        for name in sorted(value):
             below = value[name]
-            claimed["f:" + name] = created(child, below) if below and type(below) in _CONTAINERS else {}
-    return claimed
-
-
-_CONTAINERS = frozenset({dict, list})
+            if type(below) in _CONTAINERS and below and (child := descents.get(name, others)) is not None:
+                claimed[f"f:{name}"] = created(child, below)
+            else:
+                claimed[f"f:{name}"] = LEAF
+        return claimed
+    if type(value) is list and value and node.associative and (keys := node.item_keys(value)) is not None:
+        claimed = {".": LEAF}
+        for key, item in zip(keys, value, strict=True):
+            # Items that share a key cannot be told apart: they are one field together.
+            claimed[key] = created(node.item, item) if key not in claimed else LEAF
+        return claimed if len(claimed) == 2 else dict(sorted(claimed.items()))
+    return LEAF
 
 
 def changed(node: TypeNode, old: Any, new: Any) -> Change:
@@ -100,25 +91,21 @@ def changed(node: TypeNode, old: Any, new: Any) -> Change:
         and (new_keys := node.item_keys(new or [])) is not None
     ):
         return _changed_list(node, _by_key(old_keys, old), _by_key(new_keys, new))
-    return _SAME if same(old, new) else ({}, None)
+    return _SAME if same(old, new) else (LEAF, None)
 
 
 def _changed_map(node: TypeNode, old: Mapping[str, Any], new: Mapping[str, Any]) -> Change:
     written: Fields = {}
     removed: Fields = {}
     for name, value in new.items():
-        child = node.child(name)
-        if not child.tracked:
-            continue
         if name in old:
-            _note(f"f:{name}", changed(child, old[name], value), written, removed)
+            if old[name] is not value:
+                _note(f"f:{name}", changed(node.child(name), old[name], value), written, removed)
         else:
-            written[f"f:{name}"] = created(child, value)
+            written[f"f:{name}"] = created(node.child(name), value)
     for name, value in old.items():
         if name not in new:
-            child = node.child(name)
-            if child.tracked:
-                removed[f"f:{name}"] = created(child, value)
+            removed[f"f:{name}"] = created(node.child(name), value)
     return _in_order(written), _in_order(removed)
 
 
@@ -128,19 +115,19 @@ def _changed_list(node: TypeNode, old: Mapping[str, list[Any]], new: Mapping[str
     for key, items in new.items():
         former = old.get(key)
         if former is None:
-            written[key] = created(node.item, items[0]) if len(items) == 1 else {}
+            written[key] = created(node.item, items[0]) if len(items) == 1 else LEAF
         elif len(former) == len(items) == 1:
             _note(key, changed(node.item, former[0], items[0]), written, removed)
         elif len(former) > 1 and len(items) > 1:
             if not same(former, items):
-                written[key] = {}
+                written[key] = LEAF
         else:
             # Between one item and several with the same key, the single one comes or goes with all its fields.
-            removed[key] = created(node.item, former[0]) if len(former) == 1 else {}
-            written[key] = created(node.item, items[0]) if len(items) == 1 else {}
+            removed[key] = created(node.item, former[0]) if len(former) == 1 else LEAF
+            written[key] = created(node.item, items[0]) if len(items) == 1 else LEAF
     for key, former in old.items():
         if key not in new:
-            removed[key] = created(node.item, former[0]) if len(former) == 1 else {}
+            removed[key] = created(node.item, former[0]) if len(former) == 1 else LEAF
     return _in_order(written), _in_order(removed)
 
 

@@ -10,7 +10,8 @@ large schema costs what is used of it and a recursive one ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from json.encoder import encode_basestring as _quoted
 from typing import Any, Final
 
 import orjson
@@ -31,8 +32,8 @@ class TypeNode:
     """
 
     __slots__ = (
-        *("associative", "element", "fields", "granular", "item", "keys", "shapes"),
-        *("tracked", "_schema", "_scope"),
+        *("associative", "descents", "element", "fields", "granular", "item", "keys", "others", "types"),
+        *("_schema", "_scope"),
     )
 
     fields: dict[str, TypeNode]
@@ -47,34 +48,40 @@ class TypeNode:
     """Names of the key fields, sorted, each with its default or ABSENT."""
     item: TypeNode
     """The type of list items, of atomic lists too."""
-    shapes: frozenset[str]
-    """What may stand here: any of map, list, string, numeric, boolean."""
-    tracked: bool
-    """False for what no manager ever owns, such as metadata.name."""
+    types: frozenset[type]
+    """What may stand here, as the Python types of decoded JSON; null always may."""
+    descents: dict[str, TypeNode | None]
+    """`fields`, made for the fastest walk: None where the type is always a leaf."""
+    others: TypeNode | None
+    """`element` in the same way, deduced where undeclared keys are an error."""
 
-    def __init__(self, schema: Schema, scope: _Scope, *, tracked: bool = True) -> None:
-        self._schema, self._scope, self.tracked = schema, scope, tracked
+    def __init__(self, schema: Schema, scope: _Scope) -> None:
+        self._schema, self._scope = schema, scope
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only while a slot is empty: fill them all, after which attribute access costs nothing extra.
+        # Reached only while a slot is empty: fill it and the like, after which access costs nothing extra.
         if name not in TypeNode.__slots__:
             raise AttributeError(name)
-        self._fill(self._schema)
+        if name in ("descents", "others"):
+            self.descents = {field: _unless_leaf(child) for field, child in self.fields.items()}
+            self.others = _unless_leaf(self.element or DEDUCED)
+        else:
+            self._fill(self._schema)
         return object.__getattribute__(self, name)
 
     def _fill(self, schema: Schema) -> None:
         scope = self._scope.within(schema)
-        shapes = _shapes(schema)
+        types = _types(schema)
         properties: Mapping[str, Schema] = schema.get("properties") or {}
         embedded = bool(schema.get(EMBEDDED))
-        self.shapes = shapes
-        self.granular = "map" in shapes and schema.get("x-kubernetes-map-type") != "atomic"
+        self.types = types
+        self.granular = dict in types and schema.get("x-kubernetes-map-type") != "atomic"
         self.fields = {name: scope.node(child) for name, child in properties.items()}
         if embedded:
-            self.fields |= {"apiVersion": LEAF, "kind": LEAF, "metadata": EMBEDDED_META}
-        self.element = scope.undeclared(schema) if "map" in shapes else None
+            self.fields |= {"apiVersion": LEAF, "kind": LEAF, "metadata": _METADATA}
+        self.element = scope.undeclared(schema) if dict in types else None
         list_type, keys = _list_type(schema)
-        self.associative = "list" in shapes and list_type in ("map", "set")
+        self.associative = list in types and list_type in ("map", "set")
         items: Schema = schema.get("items") or {}
         self.item = scope.node(items) if items else DEDUCED
         self.keys = ()
@@ -87,42 +94,63 @@ class TypeNode:
 
         One of several keys is enough: the others are then part of the name only where they are given or defaulted.
         """
-        if not self.keys:
+        keys = self.keys
+        if not keys:
             return None if item is None or type(item) in (dict, list) else f"v:{orjson.dumps(item).decode()}"
         if type(item) is not dict:
             return None
-        found = {name: value for name, default in self.keys if (value := item.get(name, default)) is not ABSENT}
+        if len(keys) == 1 and type(only := item.get(keys[0][0])) is str:
+            return f'k:{{"{keys[0][0]}":{_quoted(only)}}}'
+        found = {name: value for name, default in keys if (value := item.get(name, default)) is not ABSENT}
         return f"k:{orjson.dumps(found).decode()}" if found else None
 
     def item_keys(self, items: list[Any]) -> list[str] | None:
         """The names of all items in order, repeats included; None if some item has no identity."""
-        named = [self.item_key(item) for item in items]
-        return None if None in named else [name for name in named if name is not None]
+        named: list[str] = []
+        for item in items:
+            name = self.item_key(item)
+            if name is None:
+                return None
+            named.append(name)
+        return named
 
     def child(self, name: str) -> TypeNode:
         """The type below a map key, deduced if the schema does not know the key."""
         return self.fields.get(name) or self.element or DEDUCED
 
 
+def _unless_leaf(node: TypeNode) -> TypeNode | None:
+    return node if node.granular or node.associative else None
+
+
 ABSENT: Final = object()
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
 PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
-_EVERY_SHAPE: Final = frozenset({"map", "list", "string", "numeric", "boolean"})
-_SHAPES_OF: Final[Mapping[str, frozenset[str]]] = {
-    "object": frozenset({"map"}),
-    "array": frozenset({"list"}),
-    "string": frozenset({"string"}),
-    "integer": frozenset({"numeric"}),
-    "number": frozenset({"numeric"}),
-    "boolean": frozenset({"boolean"}),
+_NULL: Final = type(None)
+_SCALARS: Final[frozenset[type]] = frozenset({str, int, float, bool, _NULL})
+_ANY: Final[frozenset[type]] = _SCALARS | {dict, list}
+_TYPES_OF: Final[Mapping[str, frozenset[type]]] = {
+    "object": frozenset({dict, _NULL}),
+    "array": frozenset({list, _NULL}),
+    "string": frozenset({str, _NULL}),
+    "integer": frozenset({int, float, _NULL}),
+    "number": frozenset({int, float, _NULL}),
+    "boolean": frozenset({bool, _NULL}),
 }
-_SCALARS: Final = frozenset({"string", "numeric", "boolean"})
+_NAMES: Final[Mapping[type, str]] = {
+    dict: "map",
+    list: "list",
+    str: "string",
+    int: "numeric",
+    float: "numeric",
+    bool: "boolean",
+}
 
 
-def _shapes(schema: Schema) -> frozenset[str]:
+def _types(schema: Schema) -> frozenset[type]:
     if schema.get("x-kubernetes-int-or-string") or schema.get("format") == "int-or-string":
         return _SCALARS
-    return _SHAPES_OF.get(schema.get("type") or "", _EVERY_SHAPE)
+    return _TYPES_OF.get(schema.get("type") or "", _ANY)
 
 
 def _list_type(schema: Schema) -> tuple[str, tuple[str, ...]]:
@@ -202,10 +230,9 @@ _ALONE: Final = _Scope(None, {}, preserve=False)
 DEDUCED: Final = TypeNode({PRESERVE: True}, _ALONE)
 """What stands where the schema is silent."""
 DEDUCED.fields, DEDUCED.element, DEDUCED.item, DEDUCED.keys = {}, DEDUCED, DEDUCED, ()
-DEDUCED.shapes, DEDUCED.granular, DEDUCED.associative = _EVERY_SHAPE, True, False
+DEDUCED.types, DEDUCED.granular, DEDUCED.associative = _ANY, True, False
 LEAF: Final = TypeNode({"x-kubernetes-map-type": "atomic"}, _ALONE)
 """Any value, owned as a whole."""
-_UNTRACKED: Final = TypeNode({"x-kubernetes-map-type": "atomic"}, _ALONE, tracked=False)
 
 _STRING: Final = {"type": "string"}
 _INTEGER: Final = {"type": "integer"}
@@ -235,10 +262,17 @@ _OBJECT_META: Final[Schema] = {
         "managedFields": {"type": "array", "items": {"type": "object"}},
     },
 }
-_TRACKED_META: Final = ("generateName", "labels", "annotations", "finalizers", "ownerReferences")
-EMBEDDED_META: Final = TypeNode(_OBJECT_META, _ALONE)
-_ROOT_META: Final = TypeNode(_OBJECT_META, _ALONE)
-_ROOT_META.fields = {name: child if name in _TRACKED_META else _UNTRACKED for name, child in _ROOT_META.fields.items()}
+_METADATA: Final = TypeNode(_OBJECT_META, _ALONE)
+_TRACKED: Final = ("generateName", "labels", "annotations", "finalizers", "ownerReferences")
+UNTRACKED_METADATA: Final = frozenset(_METADATA.fields) - frozenset(_TRACKED)
+"""Fields of metadata that no manager ever owns: the object's identity, and what the server sets."""
+UNTRACKED_FIELDS: Final[dict[str, Any]] = {
+    ".": {},
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {".": {}} | {f"f:{name}": {} for name in sorted(UNTRACKED_METADATA)},
+}
+"""All that is never tracked, as a set: labels and such have owners, the object and its metadata themselves have not."""
 
 
 def compile_type(schema: Schema | None, *, resolve: Resolve | None = None) -> TypeNode:
@@ -249,48 +283,59 @@ def compile_type(schema: Schema | None, *, resolve: Resolve | None = None) -> Ty
     """
     scope = _Scope(resolve, {}, preserve=False)
     root = TypeNode(scope.follow(schema) if schema is not None else {PRESERVE: True}, scope)
-    root.fields = {**root.fields, "apiVersion": _UNTRACKED, "kind": _UNTRACKED, "metadata": _ROOT_META}
+    root.fields = {**root.fields, "apiVersion": LEAF, "kind": LEAF, "metadata": _METADATA}
     return root
 
 
-def type_errors(node: TypeNode, value: Any, path: str = "") -> Iterator[str]:
-    """Everything in a configuration that its type does not allow, as `path: complaint`; null is allowed anywhere."""
-    if value is None:
-        return
-    shape = _shape(value)
-    if shape not in node.shapes:
-        wanted = " or ".join(sorted(node.shapes)) if len(node.shapes) < len(_EVERY_SHAPE) else "any value"
-        yield _complaint(path, f"expected {wanted}, got {orjson.dumps(value).decode()}")
-    elif shape == "map":
-        for name, below in sorted(value.items()):
-            child = node.fields.get(name) or node.element
+def type_errors(node: TypeNode, config: Any) -> list[str]:
+    """Everything in a configuration that its type does not allow, as `path: complaint`."""
+    errors: list[str] = []
+    _check(node, config, None, errors)
+    return errors
+
+
+_Path = tuple["_Path", str] | None
+"""The way back to the root, put into words only when there is a complaint."""
+
+
+def _check(node: TypeNode, value: Any, path: _Path, errors: list[str]) -> None:
+    sort = type(value)
+    if sort not in node.types:
+        wanted = " or ".join(sorted({_NAMES[kind] for kind in node.types if kind in _NAMES}))
+        errors.append(_complaint(path, f"expected {wanted}, got {orjson.dumps(value).decode()}"))
+    elif sort is dict:
+        fields, element = node.fields, node.element
+        for name in sorted(value):
+            child = fields.get(name, element)
             if child is None:
-                yield _complaint(f"{path}.{name}", "field not declared in schema")
-            else:
-                yield from type_errors(child, below, f"{path}.{name}")
-    elif shape == "list":
-        yield from _list_errors(node, value, path)
+                errors.append(_complaint((path, f".{name}"), "field not declared in schema"))
+                continue
+            below = value[name]
+            if type(below) not in child.types or type(below) in (dict, list):
+                _check(child, below, (path, f".{name}"), errors)
+    elif sort is list:
+        _check_list(node, value, path, errors)
 
 
-def _list_errors(node: TypeNode, items: list[Any], path: str) -> Iterator[str]:
+def _check_list(node: TypeNode, items: list[Any], path: _Path, errors: list[str]) -> None:
     seen: set[str] = set()
     for index, item in enumerate(items):
         if not node.associative:
-            yield from type_errors(node.item, item, f"{path}[{index}]")
+            _check(node.item, item, (path, f"[{index}]"), errors)
             continue
         element = node.item_key(item)
         if element is None:
-            yield _complaint(path, f"element {index}: {_no_identity(node, item)}")
+            errors.append(_complaint(path, f"element {index}: {_no_identity(node, item)}"))
         elif element in seen:
-            yield _complaint(path, f"duplicate entries for key {element_text(element)}")
+            errors.append(_complaint(path, f"duplicate entries for key {element_text(element)}"))
         else:
             seen.add(element)
-            yield from type_errors(node.item, item, path + element_text(element))
+            _check(node.item, item, (path, element), errors)
 
 
 def _no_identity(node: TypeNode, item: Any) -> str:
     if not node.keys:
-        what = "an explicit null" if item is None else f"a {_shape(item)}"
+        what = "an explicit null" if item is None else f"a {_NAMES[type(item)]}"
         return f"associative list without keys has an element that's {what}"
     if type(item) is not dict:
         return f"associative list with keys may not have {'a null element' if item is None else 'non-map elements'}"
@@ -308,15 +353,9 @@ def element_text(element: str) -> str:
     return {"f": f".{text}", "v": f"[={text}]", "i": f"[{text}]"}[sort]
 
 
-def _complaint(path: str, text: str) -> str:
-    return f"{path}: {text}" if path else text
-
-
-def _shape(value: Any) -> str:
-    if isinstance(value, dict):
-        return "map"
-    if isinstance(value, list):
-        return "list"
-    if isinstance(value, bool):
-        return "boolean"
-    return "numeric" if isinstance(value, int | float) else "string"
+def _complaint(path: _Path, text: str) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(step if step[0] in ".[" else element_text(step))
+    return f"{''.join(reversed(steps))}: {text}" if steps else text
