@@ -8,17 +8,20 @@ always fresh: a CRD can be used as soon as it is established.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from planform.api.kinds import GroupVersionKind, Kind
 from planform.client.transport import Transport
-from planform.errors import BadRequest, NotFound
+from planform.errors import BadRequest, NotFound, ServiceUnavailable
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 GroupVersion = tuple[str, str]
+
+_logger = logging.getLogger(__name__)
 
 
 class Discovery:
@@ -66,7 +69,10 @@ class Discovery:
                     found.extend(_aggregated(group))
                 continue
             for version in _versions(document):
-                found.extend(await self._resources(version))
+                try:
+                    found.extend(await self._resources(version))
+                except ServiceUnavailable as error:  # an extension server is away; its kinds are looked for when asked
+                    _logger.warning("discovering %s: %s", version_path(*version), error)
         return found
 
     async def _learn_version(self, version: GroupVersion) -> None:
