@@ -23,6 +23,7 @@ from planform.telemetry.metrics import MAX_SERIES, Registry
 from planform.telemetry.tracing import (
     PassTracer,
     SpanContext,
+    TelemetryTracer,
     format_traceparent,
     open_telemetry_tracer,
     parse_traceparent,
@@ -265,3 +266,23 @@ async def test_a_held_loop_shows_as_lag() -> None:
     assert 'planform_event_loop_lag_seconds_bucket{le="0.1"} 1' in registry.render()
     assert "planform_event_loop_lag_seconds_count 2" in registry.render()
     task.cancel()
+
+
+def test_with_opentelemetry_spans_nest_below_the_incoming_trace_and_carry_their_failure() -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    export = pytest.importorskip("opentelemetry.sdk.trace.export")
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(memory))
+    tracer = TelemetryTracer(provider)
+    with pytest.raises(ZeroDivisionError), tracer.span("outer", parent=TRACE, attributes={"key": "a"}):
+        with tracer.span("inner") as inner:
+            inner.set(step="one")
+            assert inner.context is not None and inner.context.trace_id == TRACE.trace_id
+        raise ZeroDivisionError
+    first, second = memory.get_finished_spans()
+    assert (first.name, dict(first.attributes)) == ("inner", {"step": "one"})
+    assert (second.name, dict(second.attributes), second.status.is_ok) == ("outer", {"key": "a"}, False)
+    assert first.parent.span_id == second.context.span_id
+    assert f"{second.parent.span_id:016x}" == TRACE.span_id
+    tracer.close()

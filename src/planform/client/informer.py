@@ -148,7 +148,6 @@ class Informer:
             try:
                 if not self._position:
                     await self._list()
-                    failures = 0
                 await self._watch()
             except Expired:
                 self._position = ""

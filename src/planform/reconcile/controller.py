@@ -20,6 +20,7 @@ from planform.reconcile.gate import Gate
 from planform.reconcile.queue import K, QueueClosed, WorkQueue
 from planform.telemetry.logs import fields
 from planform.telemetry.metrics import Registry
+from planform.telemetry.tracing import PassTracer, Tracer
 
 CONFLICT_BACKOFF = Backoff(first=0.01, most=5, jitter=0.5)
 """Two writers met: one of them reads again and tries at once, and soon they no longer meet."""
@@ -65,6 +66,7 @@ class Controller(Generic[K]):
         rng: Random,
         gate: Gate,
         metrics: Registry | None = None,
+        tracer: Tracer | None = None,
         concurrency: int = 100,
         timeout: float = 120.0,
         backoff: Backoff = Backoff(first=1, most=30),  # noqa: B008  (frozen)
@@ -75,6 +77,7 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._clock = clock
         self._gate = gate
+        self._tracer: Tracer = tracer if tracer is not None else PassTracer()
         self._slots = asyncio.Semaphore(concurrency)
         self._timeout = timeout
         self._give_up_seconds = give_up_seconds
@@ -139,8 +142,9 @@ class Controller(Generic[K]):
     async def _within_time(self, key: K) -> Result:
         deadline = self._clock.monotonic() + self._timeout
         try:
-            async with time_limit(self._clock, self._timeout):
-                return await self._reconcile(key)
+            with self._tracer.span("reconcile", attributes={"controller": self.name, "key": str(key)}):
+                async with time_limit(self._clock, self._timeout):
+                    return await self._reconcile(key)
         except TimeoutError as error:
             if self._clock.monotonic() < deadline:
                 raise  # one of the reconciler's own limits
