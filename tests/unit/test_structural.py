@@ -124,11 +124,8 @@ def test_a_good_schema_is_accepted(schema: Json) -> None:
             id="structure inside not",
         ),
         pytest.param(
-            of({"type": "object", "properties": {"a": TEXT}, "oneOf": [{"properties": {"b": {"minLength": 1}}}]}),
-            [
-                "s.properties[x].properties[b]: Required value: because it is defined in "
-                "s.properties[x].oneOf[0].properties[b]"
-            ],
+            of(TEXT, oneOf=[{"properties": {"b": {"minLength": 1}}}]),
+            ["s.properties[b]: Required value: because it is defined in s.oneOf[0].properties[b]"],
             id="junctor about an undescribed field",
         ),
         pytest.param(
@@ -163,7 +160,7 @@ def test_a_good_schema_is_accepted(schema: Json) -> None:
         pytest.param(
             of({"type": "integer", "default": "one"}),
             [
-                's.properties[x].default: Invalid value: "string": default in body must be of type integer: "string"',
+                's.properties[x].default: Invalid value: "string":  in body must be of type integer: "string"',
             ],
             id="default of a wrong type",
         ),
@@ -254,6 +251,11 @@ def test_a_bad_schema_is_refused_and_the_place_is_named(schema: Json, errors: li
 def test_a_pattern_that_re2_cannot_run_is_refused() -> None:
     (error,) = complaints(of({**TEXT, "pattern": "(?=a)"}))
     assert error.startswith('s.properties[x].pattern: Invalid value: "(?=a)": must be a valid regular expression, but')
+
+
+def test_a_default_is_judged_before_the_defaults_inside_of_it() -> None:
+    inner = {"type": "object", "required": ["a"], "properties": {"a": {**TEXT, "default": "x"}}, "default": {}}
+    assert complaints(of(inner)) == ["s.properties[x].default.a: Required value"]
 
 
 def test_all_faults_are_reported_at_once() -> None:

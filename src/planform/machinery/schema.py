@@ -79,7 +79,7 @@ class _Node:
         self.expected: type = _Node
         self.visit: Visit | None = None
         self.visits: dict[type, Visit | None] = {}
-        self.rules: list[Rule] = []
+        self.rules: dict[type, list[Rule]] = {}
         self.nullable = bool(schema.get("nullable"))
         self.has_default = schema.get("default") is not None
         self.default: bytes = orjson.dumps(schema["default"]) if self.has_default else b""
@@ -132,7 +132,7 @@ class Schema:
         if errors and old is not None:
             errors = [found for found in errors if not self._unchanged(steps(found[0]), obj, old)]
         walk.unknown.sort()
-        return Findings(walk.unknown, [error for _, error in errors])
+        return Findings(walk.unknown, list(dict.fromkeys(error for _, error in errors)))
 
     def default(self, obj: dict[str, Any]) -> bool:
         """Fill in defaults alone, as a read does; says whether anything changed."""
@@ -242,12 +242,12 @@ class _Compiler:
             node.items = self.node(schema["items"])
 
         rules = value_rules(schema)
-        node.rules = rules[object]
+        node.rules = rules
         if schema.get("x-kubernetes-embedded-resource"):
             rules[dict].append(_EMBEDDED_RESOURCE)
         names = type_names(schema)
         for kind in dict.fromkeys(kind for name in names for kind in _PYTHON_TYPES[name]) if names else _ANY_TYPE:
-            checks = (*rules.get(kind, ()), *node.rules)
+            checks = (*rules.get(kind, ()), *rules[object])
             if kind is dict:
                 node.visits[dict] = _visit_object(node, checks)
             elif kind is list and node.items is not None:
@@ -363,7 +363,7 @@ def _visit_list(item: _Node, rules: tuple[Rule, ...]) -> Visit:
             else:
                 settled = _settle(item, value, (path, index), walk)
                 if settled is _DROP:
-                    walk.errors.append(((path, index), type_error(item.schema, None, (path, index))))
+                    _keep_null(item, (path, index), walk)
                 elif settled is not value:
                     items[index] = settled
         for rule in rules:
@@ -375,16 +375,11 @@ def _visit_list(item: _Node, rules: tuple[Rule, ...]) -> Visit:
 
 def _settle(node: _Node, value: Any, path: Path, walk: _Walk) -> Any:
     """The value to keep in place of one that is not simply of the expected type; `_DROP` for a null nobody wants."""
-    if value is None:
-        if node.nullable:
-            return None
-        if not node.has_default:
-            if not type_names(node.schema):
-                return None if walk.null_errors else _DROP
-            if walk.null_errors:
-                walk.errors.append((path, type_error(node.schema, None, path)))
-                return None
+    if value is None and (node.nullable or not node.has_default):
+        if not node.nullable and not walk.null_errors:
             return _DROP
+        return _keep_null(node, path, walk)
+    if value is None:
         value = node.new_default()
     kind = type(value)
     if kind is float and int in node.visits and is_type(value, "integer"):
@@ -394,15 +389,26 @@ def _settle(node: _Node, value: Any, path: Path, walk: _Walk) -> Any:
         if visit is not None:
             visit(value, path, walk)
         return value
+    if kind is dict or kind is list:
+        _prune(_NOTHING_KNOWN, value, path, walk.unknown if walk.collect_unknown else [])
     walk.errors.append((path, type_error(node.schema, value, path)))
-    for rule in node.rules:
+    for rule in (*node.rules.get(kind, ()), *node.rules[object]):
         if not rule.holds(value):
             walk.errors.extend((path, error) for error in rule.explain(value, path))
     return value
 
 
+def _keep_null(node: _Node, path: Path, walk: _Walk) -> None:
+    """A null that stays: an error unless nullable, and an enum may still refuse it."""
+    if not node.nullable and type_names(node.schema):
+        walk.errors.append((path, type_error(node.schema, None, path)))
+    for rule in node.rules.get(type(None), ()):
+        if not rule.holds(None):
+            walk.errors.extend((path, error) for error in rule.explain(None, path))
+
+
 def _prune(node: _Node, value: Any, path: Path, unknown: list[str]) -> None:
-    if type(value) is dict and dict in node.visits:
+    if type(value) is dict:
         for name in list(value):
             child = node.properties.get(name) or node.extra
             if child is not None:
@@ -410,9 +416,13 @@ def _prune(node: _Node, value: Any, path: Path, unknown: list[str]) -> None:
             elif not node.keeps_unknown:
                 unknown.append(render((path, name)))
                 del value[name]
-    elif type(value) is list and node.items is not None:
+    elif type(value) is list and not (node.keeps_unknown and node.items is None):
         for index, item in enumerate(value):
-            _prune(node.items, item, (path, index), unknown)
+            _prune(node.items or _NOTHING_KNOWN, item, (path, index), unknown)
+
+
+_NOTHING_KNOWN = _Node({})
+"""What stands where a schema has no place for objects: all their fields are unknown."""
 
 
 def _nodes_above_defaults(root: _Node) -> set[_Node]:

@@ -67,7 +67,13 @@ def show(value: Any) -> str:
     """A value as Kubernetes prints it after `Invalid value:`."""
     if isinstance(value, float):
         return go_number(value)
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    return go_json(text) if isinstance(value, dict | list) else text
+
+
+def go_json(text: str) -> str:
+    """JSON as Go writes it, safe inside HTML."""
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def go_number(value: float) -> str:

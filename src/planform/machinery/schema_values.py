@@ -77,15 +77,19 @@ def identity(value: Any) -> Any:
 
 
 def value_rules(schema: SchemaDict) -> dict[type, list[Rule]]:
-    """The rules of one schema node by the Python type of the value they apply to; junctors come under `object`."""
+    """The rules of one schema node by the Python type of the value they apply to.
+
+    Those under `object` are for values of any type but null, which only an enum can refuse.
+    """
     numbers = _number_rules(schema)
     return {
         str: _string_rules(schema),
         int: _integer_range(schema) + numbers,
-        float: numbers,
+        float: _integer_range(schema) + numbers,
         list: _list_rules(schema),
         dict: _object_rules(schema),
-        object: _rules_for_any(schema),
+        type(None): _enum_rules(schema),
+        object: _enum_rules(schema) + _junctor_rules(schema),
     }
 
 
@@ -140,7 +144,7 @@ def value_errors(schema: SchemaDict) -> Explain:
         found: list[FieldError] = []
         if names and not any(is_type(value, name) for name in names) and not (value is None and nullable):
             found.append(type_error(schema, value, path))
-        for rule in (*rules.get(type(value), ()), *rules[object]):
+        for rule in (*rules.get(type(value), ()), *(rules[object] if value is not None else ())):
             if not rule.holds(value):
                 found.extend(rule.explain(value, path))
         if type(value) is dict:
@@ -192,25 +196,32 @@ def _string_rules(schema: SchemaDict) -> list[Rule]:
 
 
 def _integer_range(schema: SchemaDict) -> list[Rule]:
-    """Integers fit 64 bits, or 32 if the format says so. Kubernetes names no field in this complaint."""
-    if "integer" not in type_names(schema):
+    """Integers fit 64 bits, or 32 if the format says so; fractions never do. The complaint names no field."""
+    if type_names(schema) != ("integer",):
         return []
     width = schema.get("format") if schema.get("format") in ("int32", "int64") else ""
     limit = 2**31 if width == "int32" else 2**63
     meaning = f"with format {width}" if width else "(default format)"
 
     def explain(value: Any, path: Path) -> list[FieldError]:
-        return [say.invalid(NOWHERE, "", f"Checked value must be of type integer {meaning} in {render(path)}")]
+        found = [say.invalid(NOWHERE, "", f"Checked value must be of type integer {meaning} in {render(path)}")]
+        too_large = type(value) is int and not -(2**63) <= value < 2**63
+        return [type_error(schema, float(value), path), *found] if too_large else found
 
-    return [Rule(lambda value: -limit <= value < limit, explain)]
+    return [Rule(lambda value: -limit <= value < limit and (type(value) is int or value.is_integer()), explain)]
 
 
 def _number_rules(schema: SchemaDict) -> list[Rule]:
     rules: list[Rule] = []
 
     def rule(holds: Callable[[Any], bool], claim: str, limit: float) -> None:
-        text = f"in body should be {claim} {say.go_number(limit)}"
-        rules.append(_simple(holds, lambda where, value: say.invalid(where, value, f"{where} {text}")))
+        whole = float(limit).is_integer()
+
+        def complain(where: str, value: Any) -> FieldError:
+            shown = str(int(limit)) if whole and type(value) is int else say.go_number(limit)
+            return say.invalid(where, value, f"{where} in body should be {claim} {shown}")
+
+        rules.append(_simple(holds, complain))
 
     if factor := schema.get("multipleOf"):
         rule(lambda value: (value / factor).is_integer(), "a multiple of", factor)
@@ -313,10 +324,11 @@ def _object_rules(schema: SchemaDict) -> list[Rule]:
     return rules
 
 
-def _rules_for_any(schema: SchemaDict) -> list[Rule]:
-    rules: list[Rule] = []
-    if (allowed := schema.get("enum")) is not None:
-        rules.append(_enum(list(allowed)))
+def _enum_rules(schema: SchemaDict) -> list[Rule]:
+    return [_enum(list(schema["enum"]))] if schema.get("enum") is not None else []
+
+
+def _junctor_rules(schema: SchemaDict) -> list[Rule]:
     junctors: list[Explain] = []
     if (alternatives := schema.get("anyOf")) and not (
         schema.get("x-kubernetes-int-or-string") and _is_int_or_string(alternatives)
@@ -328,8 +340,7 @@ def _rules_for_any(schema: SchemaDict) -> list[Rule]:
         junctors.append(_all_of([value_errors(sub) for sub in parts]))
     if (negated := schema.get("not")) is not None:
         junctors.append(_not(value_errors(negated)))
-    rules.extend(Rule(lambda value, explain=explain: not explain(value, None), explain) for explain in junctors)  # type: ignore[misc]
-    return rules
+    return [Rule(lambda value, explain=explain: not explain(value, None), explain) for explain in junctors]  # type: ignore[misc]
 
 
 def _is_int_or_string(alternatives: Sequence[SchemaDict]) -> bool:
