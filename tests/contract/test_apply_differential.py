@@ -209,6 +209,10 @@ def comparable(obj: Object) -> Object:
     return {"metadata": metadata} | parts
 
 
+def loses_empty_lists(live: Object, after: Object) -> bool:
+    return any(live.get("spec", {}).get(name) == [] and name not in after.get("spec", {}) for name in ("set", "map"))
+
+
 def without_entries(obj: Object) -> Object:
     obj = comparable(obj)
     obj["metadata"].pop("managedFields", None)
@@ -346,6 +350,10 @@ def test_a_sequence_of_writes_leads_where_the_real_server_leads(server: Server, 
             same_version = answer["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
             assert same_version or not timed, str(write)
             expected = live if same_version else expected
+        if live is not None and loses_empty_lists(live, answer) and not loses_empty_lists(live, expected):
+            # The real server forgets empty lists when it prunes, and drops the structure around one though it is owned.
+            live = answer
+            continue
         only_owners_changed = live is not None and without_entries(answer) == without_entries(live)
         if write.sort == "apply" and only_owners_changed:
             # The real server stamps no entry then, and leaves a new one without a time; we stamp it.

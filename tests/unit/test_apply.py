@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -349,6 +350,14 @@ def test_the_last_label_goes_without_taking_metadata_along() -> None:
     live = applied(None, widget({"a": "1"}, metadata={"labels": {"l": "1"}}))
     after = applied(live, widget({"a": "1"}))
     assert after["metadata"] == widget()["metadata"] | {"managedFields": after["metadata"]["managedFields"]}
+
+
+def test_a_structure_that_somebody_claims_stays_when_all_that_is_left_in_it_is_nobodys() -> None:
+    live = applied(None, widget({}), "b")
+    live = applied(live, widget({"labels": {}, "set": []}))
+    after = applied(live, widget())
+    assert after["spec"] == {"set": []}
+    assert owned(after, "b") == {"f:spec": {}}
 
 
 # Merging
@@ -754,3 +763,53 @@ def test_a_list_made_atomic_by_a_new_schema_is_owned_whole() -> None:
     )
     with pytest.raises(ApplyConflict, match=r'conflict with "a": \.spec\.set$'):
         applied(live, widget({"set": ["q"]}), "b", node=atomic)
+
+
+# kubectl between client-side and server-side apply
+
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def client_side_applied(spec: Object, *, sent: str | None = None) -> Object:
+    """What `kubectl apply` leaves behind."""
+    text = json.dumps(widget(spec)) if sent is None else sent
+    return updated(None, widget(spec, metadata={"annotations": {ANNOTATION: text}}), "kubectl-client-side-apply")
+
+
+def test_kubectl_takes_over_what_it_applied_from_the_client_without_a_conflict() -> None:
+    live = client_side_applied({"a": "1", "b": "1"})
+    after = applied(live, widget({"a": "2", "b": "1"}), "kubectl", now=T1)
+    assert spec_owned(after, "kubectl") == {"f:a": {}, "f:b": {}}
+    assert spec_owned(after, "kubectl-client-side-apply", operation="Update") == {".": {}, "f:b": {}}
+    with pytest.raises(ApplyConflict, match="kubectl-client-side-apply"):
+        applied(live, widget({"a": "2"}), "somebody-else")
+
+
+def test_kubectl_does_not_take_what_changed_since_it_was_applied() -> None:
+    live = client_side_applied({"a": "1", "b": "1"})
+    live = updated(live, live | {"spec": {"a": "3", "b": "1"}}, "other", now=T1)
+    with pytest.raises(
+        ApplyConflict, match=r'^Apply failed with 1 conflict: conflict with "other" using .*: \.spec\.a$'
+    ):
+        applied(live, widget({"a": "2", "b": "2"}), "kubectl")
+
+
+@pytest.mark.parametrize("sent", ["{", "[]", '{"apiVersion":"example.org/v0","spec":{"a":"1"}}'], ids=str)
+def test_an_annotation_that_says_nothing_about_this_version_allows_nothing(sent: str) -> None:
+    with pytest.raises(ApplyConflict):
+        applied(client_side_applied({"a": "1"}, sent=sent), widget({"a": "2"}), "kubectl")
+
+
+def test_the_annotation_follows_what_kubectl_applies_and_nobody_else() -> None:
+    live = client_side_applied({"a": "1"})
+    after = applied(live, widget({"a": "2"}), "kubectl", now=T1)
+    assert json.loads(after["metadata"]["annotations"][ANNOTATION]) == widget({"a": "2"})
+    other = applied(live, widget({"b": "2"}), "other", now=T1)
+    assert json.loads(other["metadata"]["annotations"][ANNOTATION]) == widget({"a": "1"})
+    assert "annotations" not in applied(None, widget({"a": "1"}), "kubectl")["metadata"]
+
+
+def test_an_annotation_for_which_there_is_no_room_is_dropped() -> None:
+    live = client_side_applied({"a": "1"})
+    after = applied(live, widget({"a": "x" * 2**18}), "kubectl", now=T1)
+    assert ANNOTATION not in after["metadata"]["annotations"]

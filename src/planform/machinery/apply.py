@@ -227,7 +227,7 @@ def _pruned(node: TypeNode, merged: Object, last: Fields, owners: Owners) -> Obj
     bare = with_declared(applied(node, without(node, merged, last)) or {}, node)
     kept = without(node, merged, difference(everything, union(bare, owned)))
     remaining = with_declared(applied(node, kept) or {}, node)
-    result: Object = without(node, merged, intersection(difference(everything, remaining), last))
+    result: Object = without(node, merged, intersection(difference(everything, union(remaining, owned)), last))
     return result
 
 

@@ -53,10 +53,10 @@ def owns_itself(below: Fields) -> bool:
 
 
 def _join(left: Fields, right: Fields) -> Fields:
-    if left is right or not right:
-        return with_own(left)
-    if not left:
-        return with_own(right)
+    if left is right:
+        return left
+    if not left or not right:
+        return with_own(left or right)
     joined: Fields = {}
     for element in sorted(left.keys() | right.keys()):
         mine, other = left.get(element), right.get(element)
