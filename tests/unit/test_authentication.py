@@ -19,7 +19,7 @@ from planform.apiserver.requests import ANONYMOUS, User
 from planform.apiserver.tokens import ServiceAccountTokens, TokenRequestSpec
 from planform.apiserver.wire import HttpRequest
 from planform.clock import VirtualClock
-from planform.errors import BadRequest, Forbidden, Unauthorized, UsageError
+from planform.errors import BadRequest, Forbidden, InternalError, Unauthorized, UsageError
 from planform.store import Key, Store, open_store
 
 TOKENS = 'secret-1,alice,u1,"dev,ops"\nsecret-2, bob ,u2\n\n# a remark\nsecret-3,root,u3,system:masters\n'
@@ -182,6 +182,16 @@ async def test_a_remembered_token_expires_on_time(
     await clock.advance(600)
     with pytest.raises(Unauthorized):
         await authentication.authenticate(bearer(token))
+
+
+async def test_a_damaged_key_is_the_servers_fault_and_not_told_to_strangers(
+    store: Store, authentication: Authentication, tmp_path: Path
+) -> None:
+    rewrite(tmp_path / "pki" / "service-accounts.key", "not a key")
+    with pytest.raises(InternalError) as failure:
+        await authentication.authenticate(bearer("a.b.c"))
+    assert str(tmp_path) not in str(failure.value)
+    assert (await authentication.authenticate(bearer("secret-1"))).name == "alice"
 
 
 async def test_a_client_certificate_is_its_common_name_and_organisations(authentication: Authentication) -> None:

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from planform.apiserver.jws import BadToken
+from planform.apiserver.pki import Pki, PkiError
 from planform.apiserver.private_files import FollowedFile
 from planform.apiserver.rbac import SERVICE_ACCOUNT_PREFIX
 from planform.apiserver.requests import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Attributes, User
 from planform.apiserver.tokens import ServiceAccountTokens, VerifiedToken
 from planform.clock import Clock
-from planform.errors import BadRequest, Unauthorized, UsageError
+from planform.errors import BadRequest, InternalError, Unauthorized, UsageError
 
 if TYPE_CHECKING:
     from planform.apiserver.handler import Authorizer
-    from planform.apiserver.pki import Pki
     from planform.apiserver.wire import HttpRequest
 
 log = logging.getLogger(__name__)
@@ -140,6 +140,9 @@ class Authentication:
         except (BadToken, UnicodeDecodeError) as error:
             log.debug("a bearer token was refused: %s", error)
             raise Unauthorized("Unauthorized") from None
+        except PkiError as error:
+            log.error("bearer tokens cannot be checked: %s", error)
+            raise InternalError("bearer tokens cannot be checked; the log of the control plane says why") from None
         _remember(self._verified, digest, verified)
         return verified.user
 

@@ -112,6 +112,7 @@ class _Holdings:
     """Roles that bindings name and nobody made."""
     names: dict[Question, frozenset[str] | Literal[True]] = field(default_factory=dict)
     """For each question the object names it is granted for; True is all of them."""
+    paths: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def rules_in(self, namespace: str) -> Iterator[tuple[Grant, PolicyRule]]:
         """Cluster-wide rules, then those of a namespace; "" is what reaches beyond namespaces."""
@@ -131,6 +132,14 @@ class _Holdings:
         if len(self.names) >= _MOST_DECISIONS:
             self.names.clear()
         answer = self.names[question] = True if everything else frozenset(names)
+        return answer
+
+    def permits_path(self, attributes: Attributes) -> bool:
+        """Work out and remember whether a path may be asked for."""
+        if len(self.paths) >= _MOST_DECISIONS:
+            self.paths.clear()
+        answer = any(permits(rule, attributes) for _, rule in self.rules_in(""))
+        self.paths[attributes.verb, attributes.path] = answer
         return answer
 
 
@@ -163,7 +172,8 @@ class Rbac:
             return True
         holdings = self._holdings.get((user.name, user.groups)) or self._work_out(user)
         if attributes.path:
-            return any(permits(rule, attributes) for _, rule in holdings.rules_in(""))
+            known = holdings.paths.get((attributes.verb, attributes.path))
+            return holdings.permits_path(attributes) if known is None else known
         question = (
             attributes.namespace,
             attributes.verb,
