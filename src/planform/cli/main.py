@@ -109,5 +109,3 @@ def _suggestion(word: str) -> str:
 
     close = difflib.get_close_matches(word, _COMMANDS, n=1)
     return f'did you mean "{close[0]}"?' if close else "planform --help lists all commands"
-
-

@@ -45,9 +45,23 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="CSV of static bearer tokens: token,user,uid,groups.",
 )
 @click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
-@click.option("--poll-interval", default=60.0, show_default=True, metavar="SECONDS", help="How often to look at what no watch covers.")
-@click.option("--max-concurrent-reconciles", default=100, show_default=True, metavar="N", help="Reconciles under way at once.")
-@click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True, help="Whether a power cut may lose the last moments.")
+@click.option(
+    "--poll-interval",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look at what no watch covers.",
+)
+@click.option(
+    "--max-concurrent-reconciles", default=100, show_default=True, metavar="N", help="Reconciles under way at once."
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["full", "normal"]),
+    default="full",
+    show_default=True,
+    help="Whether a power cut may lose the last moments.",
+)
 @click.option("--audit-log", type=click.Path(dir_okay=False, path_type=Path), help="Write a line for every request.")
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)

@@ -1,0 +1,241 @@
+"""The one place that builds a control plane and hands its parts down."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import tempfile
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+from planform.apiserver.audit import AuditLog
+from planform.apiserver.authentication import Authentication
+from planform.apiserver.bootstrap import ensure_bootstrap
+from planform.apiserver.core import Core
+from planform.apiserver.documents import Documents
+from planform.apiserver.engine import open_engine
+from planform.apiserver.escalation import EscalationCheck
+from planform.apiserver.handler import Handler, Observer, refusal
+from planform.apiserver.local import LocalClient
+from planform.apiserver.observing import RequestMetrics
+from planform.apiserver.pki import Pki
+from planform.apiserver.rbac import Rbac
+from planform.apiserver.requests import MASTERS
+from planform.apiserver.reviews import Reviews
+from planform.apiserver.tokens import ServiceAccountTokens
+from planform.apiserver.webhooks import Webhooks
+from planform.apiserver.wire import HttpServer, Limits
+from planform.client.kubeconfig import write_kubeconfig
+from planform.clock import Clock, SystemClock
+from planform.controllers.engine import start_chores
+from planform.errors import UsageError
+from planform.features import FeatureGates
+from planform.reconcile.gate import Gate
+from planform.reconcile.plane import Plane, open_plane
+from planform.reconcile.sources import Watches
+from planform.store import Codec, Store, Synchronous, open_store
+from planform.telemetry.looplag import LoopLag
+from planform.telemetry.metrics import Registry
+
+log = logging.getLogger(__name__)
+
+_RENEWAL_CHECK = timedelta(hours=6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything a user can choose. `data` None keeps nothing; `port` 0 takes any free one."""
+
+    data: Path | None
+    host: str = "127.0.0.1"
+    port: int = 0
+    kubeconfig: Path | None = None
+    tls_names: tuple[str, ...] = ()
+    token_file: Path | None = None
+    features: FeatureGates = field(default_factory=lambda: FeatureGates({}))
+    poll_interval: float = 60.0
+    max_concurrent_reconciles: int = 100
+    synchronous: Synchronous = "FULL"
+    audit_log: Path | None = None
+    encrypt_secrets: bool = False
+    event_ttl: timedelta = timedelta(hours=1)
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A running control plane."""
+
+    url: str
+    kubeconfig: Path
+    started_in: float
+    core: Core
+    client: LocalClient
+    plane: Plane
+    metrics: Registry
+    server: HttpServer
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a control plane's main coroutine on the fastest loop there is."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+@asynccontextmanager
+async def open_control_plane(settings: Settings, *, clock: Clock | None = None) -> AsyncIterator[ControlPlane]:
+    """Start everything, in the order in which it depends on each other; leaving stops it in reverse."""
+    begun = time.perf_counter()
+    clock = clock or SystemClock()
+    metrics = Registry()
+    rng = SystemRandom()
+    async with AsyncExitStack() as stack:
+        directory = settings.data
+        if directory is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="planform-")))
+        store = await stack.enter_async_context(await _open_store(settings, directory, clock, metrics))
+        core = _open_core(store, clock, stack)
+        rbac = Rbac(store)
+        core.admission = (EscalationCheck(rbac, store),)
+        client = LocalClient(core)
+        await ensure_bootstrap(client)
+
+        pki = Pki(directory / "pki", clock=clock, names=(*settings.tls_names, settings.host))
+        handler = await _handler(settings, core, rbac, pki, metrics, directory, stack)
+        server = HttpServer(handler.handle, refusal, limits=settings.limits, tls=pki.tls_context())
+        port = await _listen(server, settings)
+        stack.push_async_callback(server.stop)
+        url = f"https://{_address(settings.host)}:{port}"
+        kubeconfig = _write_admin_kubeconfig(settings, directory, pki, url)
+
+        watches = await stack.enter_async_context(Watches(client, clock=clock, rng=rng, metrics=metrics))
+        plane = await stack.enter_async_context(open_plane(watches, clock=clock))
+        gate = Gate(4)
+        chores = start_chores(core, plane, gate=gate, rng=rng, metrics=metrics, event_ttl=settings.event_ttl)
+        stack.callback(chores.close)
+        await stack.enter_async_context(_background(pki, clock, metrics))
+        _settle_process()
+        yield ControlPlane(url, kubeconfig, time.perf_counter() - begun, core, client, plane, metrics, server)
+
+
+async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics: Registry) -> Store:
+    codec: Codec | None = None
+    if settings.encrypt_secrets or (directory / "pki" / "encryption.json").exists():
+        from planform.apiserver.encryption import open_codec
+
+        codec = open_codec(directory / "pki")
+    return await open_store(
+        directory / "store", clock=clock, synchronous=settings.synchronous, codec=codec, metrics=metrics
+    )
+
+
+def _open_core(store: Store, clock: Clock, stack: AsyncExitStack) -> Core:
+    webhooks = Webhooks()
+    stack.push_async_callback(webhooks.close)
+    return open_engine(store, clock, webhooks=webhooks)
+
+
+async def _handler(
+    settings: Settings,
+    core: Core,
+    rbac: Rbac,
+    pki: Pki,
+    metrics: Registry,
+    directory: Path,
+    stack: AsyncExitStack,
+) -> Handler:
+    tokens = ServiceAccountTokens(directory / "pki", store=core.store, clock=core.clock)
+    authentication = Authentication(pki=pki, tokens=tokens, authorizer=rbac, token_file=settings.token_file)
+    observers: list[Observer] = [RequestMetrics(metrics)]
+    if settings.audit_log is not None:
+        observers.append(await stack.enter_async_context(AuditLog(settings.audit_log, clock=core.clock)))
+    documents = Documents(
+        core,
+        address=lambda: f"{settings.host}:{settings.port}",
+        metrics=lambda opened: metrics.render(openmetrics=opened),
+        ready={"store": lambda: None},
+    )
+    return Handler(
+        core,
+        documents,
+        authenticator=authentication,
+        authorizer=rbac,
+        virtual=Reviews(core, rbac=rbac, tokens=tokens, authentication=authentication),
+        observers=tuple(observers),
+    )
+
+
+async def _listen(server: HttpServer, settings: Settings) -> int:
+    try:
+        return await server.start(settings.host, settings.port)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+            hint="choose another address with --listen HOST:PORT; port 0 takes any free one",
+        ) from error
+
+
+def _address(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+def _write_admin_kubeconfig(settings: Settings, directory: Path, pki: Pki, url: str) -> Path:
+    credential = pki.kept_client("admin", "planform-admin", (MASTERS,))
+    path = settings.kubeconfig or directory / "kubeconfig"
+    write_kubeconfig(
+        path,
+        name="planform",
+        server=url,
+        ca=pki.authority_pem.encode(),
+        certificate=credential.certificate.encode(),
+        key=credential.key.encode(),
+    )
+    return path
+
+
+@asynccontextmanager
+async def _background(pki: Pki, clock: Clock, metrics: Registry) -> AsyncIterator[None]:
+    """Certificate renewal and the loop-lag probe, for as long as the plane runs."""
+
+    async def renew() -> None:
+        while True:
+            await clock.sleep(_RENEWAL_CHECK.total_seconds())
+            if pki.renew_if_due(clock.now()):
+                log.info("renewed the server certificate")
+
+    tasks = [
+        asyncio.create_task(renew(), name="certificate renewal"),
+        asyncio.create_task(LoopLag(metrics, clock).run(), name="loop lag"),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _settle_process() -> None:
+    """Take the file descriptors we may have, and keep what start-up made out of the garbage collector's rounds."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else 65536, hard))
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+

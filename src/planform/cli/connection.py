@@ -1,0 +1,93 @@
+"""How commands reach a control plane: any Kubernetes API, found through a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import click
+
+from planform.api.kinds import Kind
+from planform.cli.places import find_kubeconfig
+from planform.client.kubernetes import KubernetesClient
+from planform.client.transport import Transport
+from planform.clock import SystemClock
+from planform.errors import UsageError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+MANAGER = "planform-cli"
+
+
+@dataclass(frozen=True)
+class Connected:
+    """A client, the namespace that commands use unless told otherwise, and the transport for what is no object."""
+
+    client: KubernetesClient
+    transport: Transport
+    namespace: str
+
+    async def raw(self, path: str) -> Any:
+        return (await self.transport.request("GET", path)).json()
+
+    async def find_kind(self, word: str) -> Kind:
+        """The kind that a user means by `cm`, `configmap`, `ConfigMap`, `widgets.example.org` and the like."""
+        name, _, group = word.lower().partition(".")
+        kinds = [kind for kind in await self.client.kinds() if "get" in kind.verbs or "list" in kind.verbs]
+        found = [
+            kind
+            for kind in kinds
+            if name in (kind.plural, kind.singular, kind.kind.lower(), *kind.short_names)
+            and (not group or group in (kind.group, f"{kind.version}.{kind.group}"))
+        ]
+        if not found:
+            import difflib
+
+            close = difflib.get_close_matches(name, [kind.plural for kind in kinds], n=1)
+            hint = f'did you mean "{close[0]}"? ' if close else ""
+            raise UsageError(f'the control plane serves no kind "{word}"', hint=f"{hint}planform get --kinds lists all")
+        return found[0]
+
+
+@asynccontextmanager
+async def connect(kubeconfig: Path | None, *, context: str = "", timeout: float = 30.0) -> AsyncIterator[Connected]:
+    """Open a connection; errors of reaching it come with the first request."""
+    from planform.client.kubeconfig import find_connection
+    from planform.client.transport import Limits
+
+    clock, rng, limits = SystemClock(), Random(), Limits(request_seconds=timeout)
+    connection = find_connection(clock=clock, path=find_kubeconfig(kubeconfig), context=context)
+    async with (
+        KubernetesClient(
+            connection, clock=clock, rng=rng, manager=MANAGER, user_agent=MANAGER, limits=limits
+        ) as client,
+        Transport(connection, clock=clock, rng=rng, user_agent=MANAGER, limits=limits) as transport,
+    ):
+        yield Connected(client, transport, connection.namespace)
+
+
+def connection_options(command: F) -> F:
+    """--kubeconfig and --context."""
+    command = click.option("--context", default="", help="Which context of the kubeconfig to use.")(command)
+    return click.option(
+        "--kubeconfig",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Which control plane.  [default: PLANFORM_KUBECONFIG, KUBECONFIG, the local one, ~/.kube/config]",
+    )(command)
+
+
+def run(
+    kubeconfig: Path | None, context: str, action: Callable[[Connected], Awaitable[T]], *, timeout: float = 30.0
+) -> T:
+    """Connect, act, and disconnect."""
+
+    async def connected() -> T:
+        async with connect(kubeconfig, context=context, timeout=timeout) as connection:
+            return await action(connection)
+
+    return asyncio.run(connected())

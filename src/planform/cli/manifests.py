@@ -1,0 +1,65 @@
+"""Objects from files: YAML or JSON, directories, standard input; definitions and namespaces first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from planform.api.kinds import Object
+from planform.errors import UsageError
+from planform.machinery import yamlish
+
+_FIRST = ("Namespace", "CustomResourceDefinition", "CompositeResourceDefinition")
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def read_manifests(files: Sequence[str]) -> list[Object]:
+    """Every object in the files, what others depend on first; raises UsageError with file and document number."""
+    objects = [obj for name in files for obj in _objects(name)]
+    if not objects:
+        raise UsageError(f"no objects in {', '.join(files)}")
+    return sorted(objects, key=lambda obj: _FIRST.index(obj["kind"]) if obj["kind"] in _FIRST else len(_FIRST))
+
+
+def _objects(name: str) -> Iterator[Object]:
+    for path, text in _texts(name):
+        try:
+            documents = yamlish.load_all(text)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from error
+        for number, document in enumerate(documents, start=1):
+            if document is not None:
+                yield from _checked(document, f"{path}, document {number}")
+
+
+def _texts(name: str) -> Iterator[tuple[str, bytes]]:
+    if name == "-":
+        yield "standard input", sys.stdin.buffer.read()
+        return
+    path = Path(name)
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            if file.suffix in _ENDINGS and file.is_file():
+                yield str(file), file.read_bytes()
+    elif path.is_file():
+        yield name, path.read_bytes()
+    else:
+        raise UsageError(f"{name} does not exist")
+
+
+def _checked(document: Any, where: str) -> Iterator[Object]:
+    if not isinstance(document, dict):
+        raise UsageError(f"{where}: not an object")
+    if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
+        for item in document["items"]:
+            yield from _checked(item, where)
+        return
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str):
+            raise UsageError(f"{where}: {field} is missing")
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise UsageError(f"{where}: {document['kind']} has no metadata.name")
+    yield document

@@ -1,0 +1,497 @@
+"""`planform apply|get|describe|delete|events|wait`: enough for a user who has no kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from planform.api.kinds import GroupVersionKind, Kind, Object, gvk, gvk_of
+from planform.cli.connection import MANAGER, Connected, connection_options, run
+from planform.cli.describing import describe_object
+from planform.cli.manifests import read_manifests
+from planform.cli.output import output_option, say, table, write_data
+from planform.cli.waiting import Goal, WaitTimedOut, parse_goal
+from planform.client.discovery import path_of
+from planform.client.protocol import Propagation
+from planform.errors import ApplyConflict, NotFound, PlanformError, UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+_EVENT = gvk("v1", "Event")
+
+
+def namespace_options(command: F) -> F:
+    command = click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace.")(command)
+    return click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")(command)
+
+
+@click.command()
+@click.option("-f", "--filename", "files", multiple=True, required=True, help="File, directory or - for stdin.")
+@click.option("-n", "--namespace", default="", help="Namespace of objects that name none.")
+@click.option("--force-conflicts", is_flag=True, help="Take over fields that other managers own.")
+@click.option("--field-manager", default=MANAGER, show_default=True, help="In whose name to apply.")
+@click.option("--dry-run", is_flag=True, help="Check everything, change nothing.")
+@output_option("name", "json", "yaml", default="name")
+@connection_options
+def apply(
+    files: Sequence[str],
+    namespace: str,
+    force_conflicts: bool,
+    field_manager: str,
+    dry_run: bool,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+) -> None:
+    """Create or change objects from files, by server-side apply.
+
+    Definitions and namespaces go first. What fails is reported; the rest is applied all the same.
+    """
+    objects = read_manifests(files)
+
+    async def act(connected: Connected) -> list[Object]:
+        done: list[Object] = []
+        failures: list[PlanformError] = []
+        for obj in objects:
+            shown = f"{obj.get('kind')}/{obj['metadata'].get('name', '')}"
+            try:
+                kind = await _served(connected, gvk_of(obj))
+                if kind.namespaced and not obj["metadata"].get("namespace"):
+                    obj["metadata"]["namespace"] = namespace or connected.namespace
+                before = await _version(connected, kind, obj)
+                applied = await connected.client.apply(
+                    obj, manager=field_manager, force=force_conflicts, dry_run=dry_run
+                )
+            except ApplyConflict as error:
+                error.hint = "--force-conflicts takes the fields over"
+                failures.append(_about(shown, error))
+                continue
+            except PlanformError as error:
+                failures.append(_about(shown, error))
+                continue
+            done.append(applied)
+            if output == "name":
+                after = applied["metadata"].get("resourceVersion")
+                verb = "created" if before is None else "unchanged" if before == after else "configured"
+                click.echo(f"{_name(kind, applied)} {verb}{' (dry run)' if dry_run else ''}")
+        if failures:
+            from planform.cli.main import explain
+
+            for failure in failures:
+                explain(failure)
+            raise click.exceptions.Exit(1)
+        return done
+
+    done = run(kubeconfig, context, act)
+    if output != "name":
+        write_data(done[0] if len(done) == 1 else _as_list(done), output)
+
+
+@click.command()
+@click.argument("what", nargs=-1)
+@click.option("-l", "--selector", default="", help="Label selector.")
+@click.option("--field-selector", default="", help="Field selector.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="Go on and show changes.")
+@click.option("--kinds", is_flag=True, help="List the kinds that are served.")
+@namespace_options
+@output_option("table", "wide", "json", "yaml", "name")
+@connection_options
+def get(
+    what: Sequence[str],
+    selector: str,
+    field_selector: str,
+    watching: bool,
+    kinds: bool,
+    namespace: str,
+    all_namespaces: bool,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+) -> None:
+    """Show objects: `planform get configmaps`, `planform get cm/app`, `planform get cm app other`."""
+    if kinds:
+        run(kubeconfig, context, lambda connected: _list_kinds(connected, output))
+        return
+    words, names = _targets(what)
+
+    async def act(connected: Connected) -> None:
+        where = "" if all_namespaces else namespace or connected.namespace
+        for word in words:
+            kind = await connected.find_kind(word)
+            place = where if kind.namespaced else ""
+            if output in ("table", "wide"):
+                await _show_tables(
+                    connected, kind, place, names, selector, field_selector, output == "wide", all_namespaces
+                )
+            else:
+                await _show_objects(connected, kind, place, names, selector, field_selector, output)
+            if watching:
+                await _show_changes(connected, kind, place, names, selector, field_selector, output)
+
+    run(kubeconfig, context, act)
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True)
+@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@connection_options
+def describe(what: Sequence[str], namespace: str, kubeconfig: Path | None, context: str) -> None:
+    """Show one object with its conditions and events: `planform describe cm app`."""
+    words, names = _targets(what)
+    if not names or len(words) != 1:
+        raise UsageError("describe needs a kind and a name", hint="planform describe KIND NAME")
+
+    async def act(connected: Connected) -> None:
+        kind = await connected.find_kind(words[0])
+        place = (namespace or connected.namespace) if kind.namespaced else ""
+        for name in names:
+            obj = await connected.client.get(kind.gvk, name, namespace=place)
+            fields = f"involvedObject.uid={obj['metadata']['uid']}"
+            happened = await connected.client.list(_EVENT, namespace=place, fields=fields)
+            click.echo(describe_object(obj, happened.items))
+
+    run(kubeconfig, context, act)
+
+
+@click.command()
+@click.argument("what", nargs=-1)
+@click.option("-f", "--filename", "files", multiple=True, help="Delete what stands in these files.")
+@click.option("-l", "--selector", default="", help="Label selector.")
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
+@click.option(
+    "--cascade",
+    type=click.Choice([policy.value.lower() for policy in Propagation]),
+    default="background",
+    show_default=True,
+    help="What happens to dependents.",
+)
+@click.option("--ignore-not-found", is_flag=True, help="What is not there counts as deleted.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the objects are gone.")
+@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS")
+@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@connection_options
+def delete(
+    what: Sequence[str],
+    files: Sequence[str],
+    selector: str,
+    everything: bool,
+    cascade: str,
+    ignore_not_found: bool,
+    no_wait: bool,
+    timeout: float,
+    namespace: str,
+    kubeconfig: Path | None,
+    context: str,
+) -> None:
+    """Delete objects, and wait until they are gone."""
+    policy = Propagation(cascade.capitalize())
+    objects = list(reversed(read_manifests(files))) if files else []
+    words, names = _targets(what) if what else ([], [])
+    if words and not (names or selector or everything):
+        raise UsageError("delete needs names, --selector or --all")
+    if not words and not objects:
+        raise UsageError("nothing to delete", hint="planform delete KIND NAME, or planform delete -f FILE")
+
+    async def act(connected: Connected) -> None:
+        targets: list[tuple[Kind, str, str]] = []
+        for obj in objects:
+            kind = await _served(connected, gvk_of(obj))
+            place = obj["metadata"].get("namespace") or namespace or connected.namespace
+            targets.append((kind, place if kind.namespaced else "", obj["metadata"]["name"]))
+        for word in words:
+            kind = await connected.find_kind(word)
+            place = (namespace or connected.namespace) if kind.namespaced else ""
+            if names:
+                targets += [(kind, place, name) for name in names]
+            else:
+                found = await connected.client.list(kind.gvk, namespace=place, labels=selector)
+                targets += [(kind, place, item["metadata"]["name"]) for item in found.items]
+        for kind, place, name in targets:
+            try:
+                left = await connected.client.delete(kind.gvk, name, namespace=place, propagation=policy)
+            except NotFound:
+                if ignore_not_found:
+                    continue
+                raise
+            click.echo(f"{kind.singular}/{name} deleted")
+            if left is not None and not no_wait:
+                say(f"waiting for {kind.singular}/{name}: {', '.join(left['metadata'].get('finalizers', ['-']))}")
+                await _until(connected, kind, place, name, parse_goal("delete"), timeout)
+
+    run(kubeconfig, context, act)
+
+
+@click.command()
+@click.option("--for", "target", default="", metavar="KIND/NAME", help="Only what concerns this object.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="Go on and show new ones.")
+@namespace_options
+@output_option("table", "json", "yaml")
+@connection_options
+def events(
+    target: str,
+    watching: bool,
+    namespace: str,
+    all_namespaces: bool,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+) -> None:
+    """Show what happened, newest last."""
+
+    async def act(connected: Connected) -> None:
+        where = "" if all_namespaces else namespace or connected.namespace
+        fields = ""
+        if target:
+            word, _, name = target.partition("/")
+            kind = await connected.find_kind(word)
+            fields = f"involvedObject.kind={kind.kind},involvedObject.name={name}"
+        found = await connected.client.list(_EVENT, namespace=where, fields=fields)
+        ordered = sorted(found.items, key=_last_seen)
+        if output != "table":
+            write_data(_as_list(ordered), output)
+        elif ordered:
+            click.echo(table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), [_event_row(e) for e in ordered]))
+        elif not watching:
+            say("no events")
+        if watching:
+            async with connected.client.watch(
+                _EVENT, namespace=where, fields=fields, resource_version=found.resource_version
+            ) as changes:
+                async for change in changes:
+                    if change.type in ("ADDED", "MODIFIED"):
+                        click.echo("   ".join(_event_row(change.object)))
+
+    run(kubeconfig, context, act)
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True)
+@click.option(
+    "--for",
+    "goal",
+    required=True,
+    metavar="GOAL",
+    help="condition=TYPE[=STATUS], jsonpath={PATH}[=VALUE], create or delete.",
+)
+@click.option("--timeout", default=30.0, show_default=True, metavar="SECONDS")
+@click.option("-l", "--selector", default="", help="Label selector instead of names.")
+@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@connection_options
+def wait(
+    what: Sequence[str],
+    goal: str,
+    timeout: float,
+    selector: str,
+    namespace: str,
+    kubeconfig: Path | None,
+    context: str,
+) -> None:
+    """Wait for a condition, a field or a deletion: `planform wait widget/a --for condition=Ready`.
+
+    Exits with 3 when the time is over.
+    """
+    words, names = _targets(what)
+    wanted = parse_goal(goal)
+
+    async def act(connected: Connected) -> None:
+        for word in words:
+            kind = await connected.find_kind(word)
+            place = (namespace or connected.namespace) if kind.namespaced else ""
+            targets = names
+            if not names:
+                found = await connected.client.list(kind.gvk, namespace=place, labels=selector)
+                targets = [item["metadata"]["name"] for item in found.items]
+            for name in targets:
+                await _until(connected, kind, place, name, wanted, timeout)
+                click.echo(f"{kind.singular}/{name} {wanted.met}")
+
+    run(kubeconfig, context, act, timeout=max(30.0, timeout))
+
+
+# -- the parts
+
+
+def _targets(what: Sequence[str]) -> tuple[list[str], list[str]]:
+    """`cm/app`, `cm app other` or `cm,secrets`: the kinds and the names."""
+    if not what:
+        raise UsageError("which kind?", hint="planform get KIND [NAME...], or planform get --kinds")
+    if "/" in what[0]:
+        pairs = [word.partition("/") for word in what]
+        if len({kind for kind, _, _ in pairs}) != 1 or not all(name for _, _, name in pairs):
+            raise UsageError("give KIND/NAME words of one kind, or KIND NAME NAME")
+        return [pairs[0][0]], [name for _, _, name in pairs]
+    return what[0].split(","), list(what[1:])
+
+
+async def _served(connected: Connected, wanted: GroupVersionKind) -> Kind:
+    """The kind, waiting a moment for one whose definition was applied just before."""
+    for patience in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6):
+        try:
+            return await connected.client.kind(wanted)
+        except NotFound:
+            await asyncio.sleep(patience)
+    return await connected.client.kind(wanted)
+
+
+async def _version(connected: Connected, kind: Kind, obj: Object) -> str | None:
+    try:
+        metadata = obj["metadata"]
+        found = await connected.client.get(kind.gvk, metadata["name"], namespace=metadata.get("namespace", ""))
+    except NotFound:
+        return None
+    return str(found["metadata"]["resourceVersion"])
+
+
+def _about(shown: str, error: PlanformError) -> PlanformError:
+    told = PlanformError(f"{shown}: {error.message}")
+    told.hint = error.hint
+    return told
+
+
+def _name(kind: Kind, obj: Object) -> str:
+    group = f".{kind.group}" if kind.group else ""
+    return f"{kind.singular or kind.kind.lower()}{group}/{obj['metadata']['name']}"
+
+
+def _as_list(objects: Sequence[Object]) -> Object:
+    return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+
+
+async def _list_kinds(connected: Connected, output: str) -> None:
+    kinds = sorted(await connected.client.kinds(), key=lambda kind: (kind.group, kind.plural, kind.version))
+    if output in ("json", "yaml"):
+        fields = ("group", "version", "kind", "plural", "namespaced")
+        write_data([{field: getattr(kind, field) for field in fields} for kind in kinds], output)
+        return
+    rows = [(k.plural, ",".join(k.short_names), k.api_version, str(k.namespaced).lower(), k.kind) for k in kinds]
+    click.echo(table(("NAME", "SHORT", "API VERSION", "NAMESPACED", "KIND"), rows))
+
+
+async def _show_tables(
+    connected: Connected,
+    kind: Kind,
+    namespace: str,
+    names: Sequence[str],
+    labels: str,
+    fields: str,
+    wide: bool,
+    all_namespaces: bool,
+) -> None:
+    pages = []
+    if names:
+        for name in names:
+            pages.append(await _table(connected, path_of(kind, namespace, name), {}))
+    else:
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        pages.append(await _table(connected, path_of(kind, namespace), {k: v for k, v in query.items() if v}))
+    columns = [
+        (index, column["name"].upper())
+        for index, column in enumerate(pages[0]["columnDefinitions"])
+        if wide or not column.get("priority")
+    ]
+    rows = [row for page in pages for row in page["rows"]]
+    if not rows:
+        say(f"no {kind.plural}" + (f" in namespace {namespace}" if namespace else ""))
+        return
+    spaced = all_namespaces and kind.namespaced
+    headers = [*(["NAMESPACE"] if spaced else []), *(name for _, name in columns)]
+    shown = [
+        [
+            *([row["object"]["metadata"].get("namespace", "")] if spaced else []),
+            *(row["cells"][index] for index, _ in columns),
+        ]
+        for row in rows
+    ]
+    click.echo(table(headers, shown))
+
+
+async def _table(connected: Connected, path: str, query: dict[str, str]) -> Any:
+    answer = await connected.transport.request("GET", path, query=query, accept=_TABLE, repeatable=True)
+    return answer.json()
+
+
+async def _show_objects(
+    connected: Connected, kind: Kind, namespace: str, names: Sequence[str], labels: str, fields: str, output: str
+) -> None:
+    if names:
+        found = [await connected.client.get(kind.gvk, name, namespace=namespace) for name in names]
+    else:
+        found = (await connected.client.list(kind.gvk, namespace=namespace, labels=labels, fields=fields)).items
+    if output == "name":
+        for obj in found:
+            click.echo(_name(kind, obj))
+        return
+    for obj in found:
+        obj["metadata"].pop("managedFields", None)
+    write_data(found[0] if len(names) == 1 else _as_list(found), output)
+
+
+async def _show_changes(
+    connected: Connected, kind: Kind, namespace: str, names: Sequence[str], labels: str, fields: str, output: str
+) -> None:
+    if len(names) == 1:
+        fields = f"metadata.name={names[0]}"
+    at = (await connected.client.list(kind.gvk, namespace=namespace, limit=1)).resource_version
+    async with connected.client.watch(
+        kind.gvk, namespace=namespace, labels=labels, fields=fields, resource_version=at
+    ) as changes:
+        async for change in changes:
+            if output in ("json", "yaml"):
+                write_data(change.object, output)
+                sys.stdout.flush()
+            else:
+                click.echo(f"{change.type:10}{_name(kind, change.object)}")
+
+
+async def _until(connected: Connected, kind: Kind, namespace: str, name: str, goal: Goal, timeout: float) -> None:
+    """Follow one object until the goal is met; raises WaitTimedOut or NotFound."""
+    last: Object | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                at = ""
+                try:
+                    last = await connected.client.get(kind.gvk, name, namespace=namespace)
+                    at = str(last["metadata"]["resourceVersion"])
+                except NotFound:
+                    last = None
+                    if goal.is_met(None):
+                        return
+                    if not goal.waits_for_creation:
+                        raise
+                if last is not None and goal.is_met(last):
+                    return
+                async with connected.client.watch(
+                    kind.gvk, namespace=namespace, fields=f"metadata.name={name}", resource_version=at
+                ) as changes:
+                    async for change in changes:
+                        last = None if change.type == "DELETED" else change.object
+                        if goal.is_met(last):
+                            return
+                        if last is None and not goal.waits_for_creation:
+                            break
+    except TimeoutError as error:
+        raise WaitTimedOut(f"{kind.singular}/{name}", goal, last, timeout) from error
+
+
+def _last_seen(event: Object) -> str:
+    for field in ("lastTimestamp", "eventTime", "firstTimestamp"):
+        if event.get(field):
+            return str(event[field])
+    return str(event["metadata"].get("creationTimestamp", ""))
+
+
+def _event_row(event: Object) -> list[str]:
+    involved = event.get("involvedObject") or {}
+    return [
+        _last_seen(event)[:19].replace("T", " "),
+        str(event.get("type") or ""),
+        str(event.get("reason") or ""),
+        f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}",
+        str(event.get("message") or ""),
+    ]
