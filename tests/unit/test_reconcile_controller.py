@@ -325,6 +325,27 @@ async def test_controllers_start_and_stop_at_run_time_with_their_watches(clock: 
         assert (plane.names, engine.open_watches, len(reconciled)) == ((), 0, 2)
 
 
+async def test_a_controller_that_is_being_stopped_is_not_started_beside_itself(clock: VirtualClock) -> None:
+    engine, release = MemoryEngine(), asyncio.Event()
+
+    async def reconcile(key: ObjectKey) -> Result:
+        await release.wait()
+        return DONE
+
+    await engine.create(widget("a"))
+    own = Source(WIDGET, to_self)
+    async with a_plane(engine, clock) as plane:
+        plane.start(controller(reconcile, clock), [own])
+        await settle()
+        stopping = asyncio.create_task(plane.stop("test"))
+        await settle()
+        assert not plane.start(controller(reconcile, clock), [own])
+        assert not plane.watch("test", own)
+        release.set()
+        assert await stopping
+        assert plane.start(controller(reconcile, clock), [own])
+
+
 async def test_a_stopping_plane_waits_for_the_reconciles_in_hand(clock: VirtualClock) -> None:
     engine, ended = MemoryEngine(), list[str]()
     release = asyncio.Event()

@@ -99,6 +99,30 @@ async def test_a_leader_that_stops_gives_the_lease_up_and_the_next_starts_soon(c
     await b.stop()
 
 
+async def test_a_leader_that_ends_slowly_keeps_the_lease_until_it_has_ended(clock: VirtualClock) -> None:
+    engine, working = MemoryEngine(), set[str]()
+
+    class Slow(Candidate):
+        async def _work(self) -> None:
+            try:
+                await super()._work()
+            finally:
+                self.working.add(self.identity)
+                await clock.sleep(60)  # reconciles in hand
+                self.working.discard(self.identity)
+
+    a = Slow("a", engine, clock, working)
+    await settle()
+    b = Candidate("b", engine, clock, working)
+    await advance(clock, 5)
+    a.task.cancel()
+    await advance(clock, 59)
+    assert working == {"a"}
+    await advance(clock, 5)
+    assert working == {"b"}
+    await b.stop()
+
+
 async def test_a_leader_that_cannot_renew_stops_working_before_another_may_start(clock: VirtualClock) -> None:
     engine, working = MemoryEngine(), set[str]()
     cut_off = MemoryEngine()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planform.api.kinds import GVK, Object
 from planform.client.informer import Change, ObjectKey
 from planform.clock import VirtualClock
 from planform.errors import ServiceUnavailable
 from planform.reconcile.queue import WorkQueue
-from planform.reconcile.sources import Enqueue, Watches, to_owner, to_self
+from planform.reconcile.sources import Enqueue, Subscription, Watches, to_owner, to_self
 from planform.telemetry.metrics import Registry
 from tests.unit.memory_engine import MemoryEngine, settle
 
@@ -290,3 +293,89 @@ async def test_owners_are_matched_by_group_kind_and_control() -> None:
     del change.object["metadata"]["ownerReferences"][0]["controller"]
     assert list(to_owner("example.org", "Widget")(change)) == []
     assert list(to_owner("example.org", "Widget", controller=False)(change)) == [ObjectKey("default", "w")]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["write", "delete"]), st.integers(0, 5)),
+        st.tuples(st.sampled_from(["end", "expire", "fail", "heal", "subscribe", "unsubscribe"]), st.just(0)),
+        st.tuples(st.just("advance"), st.integers(0, 40)),
+        st.tuples(st.just("turns of the loop"), st.integers(1, 12)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(STEPS)
+def test_whatever_happens_every_subscriber_ends_with_what_is_there(steps: list[tuple[str, int]]) -> None:
+    """Writes, cut streams, expiries, failures, late subscribers: replaying what one heard gives what a list shows."""
+
+    class Replica:
+        def __init__(self) -> None:
+            self.objects: dict[ObjectKey, tuple[str, str]] = {}
+            self.surprises: list[Change] = []
+
+        def __call__(self, change: Change) -> None:
+            metadata = change.object["metadata"]
+            known = self.objects.pop(change.key, None)
+            if (change.type == "ADDED") == (known is not None):
+                self.surprises.append(change)
+            if change.type == "DELETED":
+                if known is not None and known[0] != metadata["uid"]:
+                    self.surprises.append(change)
+                return
+            self.objects[change.key] = (metadata["uid"], metadata["resourceVersion"])
+
+    async def play() -> None:
+        engine, clock = MemoryEngine(), VirtualClock()
+        async with Watches(engine, clock=clock, rng=Random(1)) as watches:
+            subscribed: list[tuple[Replica, Subscription]] = []
+
+            def subscribe() -> None:
+                replica = Replica()
+                subscribed.append((replica, watches.subscribe(WIDGET, replica)))
+
+            subscribe()
+            for step, number in steps:
+                name, failing = f"w{number}", engine.failing
+                engine.failing = None  # the writer has another line
+                if step == "write" and (WIDGET, "default", name) in engine.objects:
+                    await engine.update(widget(name, size=engine.version))
+                elif step == "write":
+                    await engine.create(widget(name))
+                elif step == "delete" and (WIDGET, "default", name) in engine.objects:
+                    await engine.delete(WIDGET, name, namespace="default")
+                elif step == "end":
+                    engine.end_streams()
+                elif step == "expire":
+                    engine.end_streams(forget_history=True)
+                elif step == "subscribe":
+                    subscribe()
+                elif step == "unsubscribe" and len(subscribed) > 1:
+                    subscribed.pop(0)[1].close()
+                engine.failing = failing
+                if step == "fail":
+                    engine.failing = ServiceUnavailable("down")
+                    engine.end_streams()
+                elif step == "heal":
+                    engine.failing = None
+                elif step == "advance":
+                    await clock.advance(number)
+                elif step == "turns of the loop":
+                    for _ in range(number):
+                        await asyncio.sleep(0)
+            engine.failing = None
+            for _ in range(3):
+                await settle()
+                await clock.advance(31)
+            await settle()
+            there = {
+                ObjectKey("default", key[2]): (obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
+                for key, obj in engine.objects.items()
+            }
+            for replica, subscription in subscribed:
+                await subscription.synced()
+                assert (replica.objects, replica.surprises) == (there, [])
+
+    asyncio.run(play())

@@ -22,6 +22,9 @@ from planform.errors import Expired, NotFound, PlanformError
 PAGE = 250
 """Objects asked for at a time, so that decoding a page does not hold the event loop."""
 
+SLICE = 64
+"""So many events may be told before others on the event loop get a turn."""
+
 HEALTHY_SECONDS = 1.0
 """A stream that lived this long was not refused: the next one may follow at once."""
 
@@ -70,6 +73,14 @@ def key_of(obj: Mapping[str, Any]) -> ObjectKey:
 def version_number(resource_version: str) -> int:
     """A resource version as the counter it is; 0 for none. Versions of one kind may be compared."""
     return int(resource_version) if resource_version.isdecimal() else 0
+
+
+def tombstone(gvk: GroupVersionKind, key: ObjectKey, uid: str, resource_version: str) -> Object:
+    """All that can still be said of an object that was found deleted."""
+    metadata = {"name": key.name, "uid": uid, "resourceVersion": resource_version}
+    if key.namespace:
+        metadata["namespace"] = key.namespace
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
 
 
 async def list_pages(
@@ -127,8 +138,13 @@ class Informer:
 
     @property
     def position(self) -> str:
-        """The resource version up to which everything has been told."""
+        """The resource version up to which everything has been told; empty while it lists."""
         return self._position
+
+    def uid_of(self, key: ObjectKey) -> str:
+        """The uid of an object that was told last; empty if there is none."""
+        seen = self._seen.get(key)
+        return seen.uid if seen is not None else ""
 
     @property
     def is_synced(self) -> bool:
@@ -188,6 +204,7 @@ class Informer:
             bookmarks=True,
         )
         async with stream as events:
+            told = 0
             async for kind, obj in events:
                 if kind == "DELETED":
                     if self._seen.pop(key_of(obj), None) is not None:
@@ -197,6 +214,9 @@ class Informer:
                 else:
                     self._observe(obj, listed=False)
                 self._position = obj["metadata"]["resourceVersion"]
+                told += 1
+                if told % SLICE == 0:  # a stream with much to tell does not wait by itself
+                    await asyncio.sleep(0)
 
     def _observe(self, obj: Object, *, listed: bool) -> ObjectKey:
         """Tell about an object unless it was told in this version; a namesake of one that is gone is told as two."""
@@ -204,7 +224,7 @@ class Informer:
         now = Seen(metadata.get("uid") or "", metadata.get("resourceVersion") or "", metadata.get("generation"))
         before = self._seen.get(key)
         if before is not None and before.uid != now.uid:
-            self._deliver(Change("DELETED", self._tombstone(key, before, now.resource_version), edited=True))
+            self._deliver(Change("DELETED", tombstone(self._gvk, key, before.uid, now.resource_version), edited=True))
             before = None
         self._seen[key] = now
         if before is None:
@@ -217,10 +237,6 @@ class Informer:
 
     def _forget_all_but(self, found: set[ObjectKey] | frozenset[ObjectKey], version: str) -> None:
         for key in [key for key in self._seen if key not in found]:
-            self._deliver(Change("DELETED", self._tombstone(key, self._seen.pop(key), version), edited=True))
-
-    def _tombstone(self, key: ObjectKey, seen: Seen, version: str) -> Object:
-        metadata = {"name": key.name, "uid": seen.uid, "resourceVersion": version or seen.resource_version}
-        if key.namespace:
-            metadata["namespace"] = key.namespace
-        return {"apiVersion": self._gvk.api_version, "kind": self._gvk.kind, "metadata": metadata}
+            seen = self._seen.pop(key)
+            obj = tombstone(self._gvk, key, seen.uid, version or seen.resource_version)
+            self._deliver(Change("DELETED", obj, edited=True))

@@ -110,7 +110,8 @@ class Transport:
         """One request, tried again where that is safe; raises the ApiError that the answer, or its lack, means.
 
         A server that is too busy is asked again when it says so. A broken connection is tried again only if the
-        request is `repeatable`: for others nobody knows whether it was carried out. The time limit covers all tries.
+        request is `repeatable`: for others nobody knows whether it was carried out. A server that cannot be reached at
+        all is reported at once. The time limit covers all tries.
         """
         headers = {"Accept": accept}
         if body is not None:
@@ -144,7 +145,8 @@ class Transport:
                 ) as response:
                     content = await response.read()
             except _RESETS as error:
-                if repeatable and attempt <= RETRIES and not isinstance(error, aiohttp.ClientSSLError):
+                never_connected = isinstance(error, aiohttp.ClientConnectorError)
+                if repeatable and attempt <= RETRIES and not never_connected:
                     await self._clock.sleep(self._backoff.delay(attempt, self._rng))
                     continue
                 raise self._unreachable(error) from error

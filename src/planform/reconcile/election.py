@@ -101,13 +101,17 @@ class Election:
 
         working = asyncio.create_task(run(), name="elected work")
         renewing = asyncio.create_task(self._renew_until_lost(), name="renew lease")
+        lost = False
         try:
             await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
             lost = renewing.done() and not working.done()
         finally:
-            renewing.cancel()
             working.cancel()
-            await asyncio.wait({working, renewing})
+            try:
+                await asyncio.wait({working})  # work may take its time to end; until then the Lease is renewed
+            finally:
+                renewing.cancel()
+                await asyncio.wait({renewing})
         if lost:
             renewing.result()  # an error of its own, if it had one
             raise LeadershipLost(self._namespace, self._name, self._identity)

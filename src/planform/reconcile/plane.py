@@ -28,8 +28,10 @@ class _Running:
     controller: Controller[Any]
     task: asyncio.Task[None]
     subscriptions: dict[Hashable, Subscription] = field(default_factory=dict)
+    stopping: bool = False
 
     def close(self) -> None:
+        self.stopping = True
         for subscription in self.subscriptions.values():
             subscription.close()
         self.subscriptions.clear()
@@ -54,19 +56,23 @@ class Plane:
         return tuple(sorted(self._running))
 
     def start(self, controller: Controller[K], sources: Iterable[Source[K]] = ()) -> bool:
-        """Run a controller and its watches; False, and nothing happens, if one of that name runs."""
+        """Run a controller and its watches; False, and nothing happens, if one of that name runs.
+
+        One that is being stopped runs until its last reconcile has ended: two never reconcile the same keys.
+        """
         if controller.name in self._running:
             return False
         task = self._tasks.create_task(controller.run(), name=f"controller {controller.name}")
         self._running[controller.name] = _Running(controller, task)
+        task.add_done_callback(lambda _: self._running.pop(controller.name))
         for source in sources:
             self.watch(controller.name, source)
         return True
 
     def watch(self, name: str, source: Source[Any]) -> bool:
-        """Have a running controller watch one source more; False if it does already."""
+        """Have a running controller watch one source more; False if it does already, or is being stopped."""
         running = self._running[name]
-        if source in running.subscriptions:
+        if running.stopping or source in running.subscriptions:
             return False
         handler = Enqueue(running.controller.queue, source.to_keys)
         running.subscriptions[source] = self._watches.subscribe(
@@ -92,16 +98,14 @@ class Plane:
 
     async def stop(self, name: str) -> bool:
         """End a controller: no new keys, then a bounded wait for the reconciles in hand; False if it does not run."""
-        running = self._running.pop(name, None)
+        running = self._running.get(name)
         if running is None:
             return False
         await self._end([running])
         return True
 
     async def _stop_all(self) -> None:
-        stopping = list(self._running.values())
-        self._running.clear()
-        await self._end(stopping)
+        await self._end(list(self._running.values()))
 
     async def _end(self, stopping: list[_Running]) -> None:
         for running in stopping:

@@ -22,6 +22,7 @@ from planform.client.protocol import Client
 from planform.client.waits import Backoff
 from planform.clock import Clock
 from planform.errors import PlanformError
+from planform.reconcile.catchup import CatchUp
 from planform.reconcile.queue import K, Priority, WorkQueue
 from planform.telemetry.metrics import Registry
 
@@ -126,11 +127,11 @@ class Subscription:
         self._watches = watches
         self._shared = shared
         self._handler = handler
-        self._catching_up: asyncio.Task[None] | None = None
+        self._listing: asyncio.Task[None] | None = None
+        self._catch_up: CatchUp | None = None  # until the watch is level with the list
+        self._level_at: int | None = None  # the version of that list, once it is complete
         self._caught_up = asyncio.Event()
         self._caught_up.set()
-        self._told: dict[ObjectKey, int] | None = None  # while catching up: the newest version told of each object
-        self._told_until = 0  # the watch is level with the list we caught up from once it has passed this version
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -150,61 +151,60 @@ class Subscription:
         if self._closed:
             return
         self._closed = True
-        if self._catching_up is not None:
-            self._catching_up.cancel()
+        if self._listing is not None:
+            self._listing.cancel()
         self._watches._leave(self, self._shared)
 
     def offer(self, change: Change) -> None:
         """Hand a change of the shared watch to the handler, unless it has heard of it already."""
-        if change.type == "BOOKMARK":
-            self._level_with(change.object["metadata"]["resourceVersion"])
+        if self._catch_up is None:
+            if change.type != "BOOKMARK":
+                self._tell(change)
             return
-        if self._told is not None:
-            key, number, told = change.key, _number(change), self._told.get(change.key)
-            if told is not None and (number < told or (number == told and change.type != "DELETED")):
-                return
-            self._told[key] = number
-            self._level_with(change.object["metadata"]["resourceVersion"])
-            if told is None:
-                if change.type == "DELETED":
-                    return
-                change = change._replace(type="ADDED")
-        self._tell(change)
+        if change.type != "BOOKMARK":
+            for news in self._catch_up.watched(change):
+                self._tell(news)
+        if self._shared.informer.position:  # it watches; while it lists, objects come in the order of their names
+            self._level(change.object["metadata"]["resourceVersion"])
 
     def catch_up(self, tasks: asyncio.TaskGroup, client: Client, clock: Clock, rng: Random) -> None:
         """Tell a late subscriber what is there, beside the changes that go on arriving."""
-        self._told = {}
+        self._catch_up = CatchUp(self.scope.gvk)
         self._caught_up.clear()
-        self._catching_up = tasks.create_task(self._list(client, clock, rng), name=f"catch up {self.scope.gvk}")
+        self._listing = tasks.create_task(self._list(client, clock, rng), name=f"catch up {self.scope.gvk}")
 
     async def _list(self, client: Client, clock: Clock, rng: Random) -> None:
         backoff, failures, scope = Backoff(first=0.2, most=30), 0, self.scope
         while True:
             try:
-                version = ""
-                async for page in list_pages(client, scope.gvk, namespace=scope.namespace, labels=scope.labels):
-                    version = page.resource_version
-                    for obj in page.items:
-                        change = Change("ADDED", obj, first_sight=True)
-                        if self._told is not None and change.key not in self._told:
-                            self._told[change.key] = _number(change)
-                            self._tell(change)
-                    await asyncio.sleep(0)
+                version = await self._list_once(client)
+                break
             except PlanformError as error:
                 failures += 1
                 if failures == 1:
                     _logger.warning("listing %s: %s; trying again", scope.gvk, error)
                 await clock.sleep(backoff.delay(failures, rng))
-                continue
-            self._told_until = version_number(version)
-            self._catching_up = None
-            self._caught_up.set()
-            self._level_with(self._shared.informer.position)
-            return
+        self._level_at = version_number(version)
+        self._caught_up.set()
+        self._level(self._shared.informer.position)
 
-    def _level_with(self, position: str) -> None:
-        if self._told is not None and self._catching_up is None and version_number(position) >= self._told_until:
-            self._told = None
+    async def _list_once(self, client: Client) -> str:
+        version, scope = "", self.scope
+        async for page in list_pages(client, scope.gvk, namespace=scope.namespace, labels=scope.labels):
+            version = page.resource_version
+            for obj in page.items:
+                for news in self._catch_up.listed(obj) if self._catch_up is not None else ():
+                    self._tell(news)
+            await asyncio.sleep(0)
+        return version
+
+    def _level(self, position: str) -> None:
+        """End the catching up once the watch has come as far as the list."""
+        reached = version_number(position)
+        if self._catch_up is not None and self._level_at is not None and reached >= self._level_at:
+            catch_up, self._catch_up = self._catch_up, None
+            for news in catch_up.vanished(self._shared.informer.uid_of, reached):
+                self._tell(news)
 
     def _tell(self, change: Change) -> None:
         if self._closed:
@@ -213,10 +213,6 @@ class Subscription:
             self._handler(change)
         except Exception:  # others share this watch, and one subscriber's mistake is not theirs
             _logger.exception("handling %s of %s %s failed", change.type, self.scope.gvk, change.key)
-
-
-def _number(change: Change) -> int:
-    return version_number(change.object["metadata"].get("resourceVersion") or "")
 
 
 @dataclass(frozen=True, slots=True)
