@@ -132,10 +132,16 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
 
 async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics: Registry) -> Store:
     codec: Codec | None = None
-    if settings.encrypt_secrets or (directory / "pki" / "encryption.json").exists():
-        from planform.apiserver.encryption import open_codec
+    keys = directory / "pki" / "encryption.keys"
+    if settings.encrypt_secrets or keys.exists():  # what was encrypted once must stay readable
+        from planform.apiserver.encryption import Encryption, add_key, load_keys
+        from planform.apiserver.private_files import make_private_directory
 
-        codec = open_codec(directory / "pki")
+        make_private_directory(directory)
+        make_private_directory(keys.parent)
+        if not keys.exists():
+            add_key(keys)
+        codec = Encryption(load_keys(keys))
     return await open_store(
         directory / "store", clock=clock, synchronous=settings.synchronous, codec=codec, metrics=metrics
     )
@@ -156,8 +162,10 @@ async def _handler(
     directory: Path,
     stack: AsyncExitStack,
 ) -> Handler:
-    tokens = ServiceAccountTokens(directory / "pki", store=core.store, clock=core.clock)
-    authentication = Authentication(pki=pki, tokens=tokens, authorizer=rbac, token_file=settings.token_file)
+    tokens = ServiceAccountTokens(core.store, directory / "pki", clock=core.clock)
+    authentication = Authentication(
+        clock=core.clock, pki=pki, tokens=tokens, authorizer=rbac, token_file=settings.token_file
+    )
     observers: list[Observer] = [RequestMetrics(metrics)]
     if settings.audit_log is not None:
         observers.append(await stack.enter_async_context(AuditLog(settings.audit_log, clock=core.clock)))
@@ -172,7 +180,7 @@ async def _handler(
         documents,
         authenticator=authentication,
         authorizer=rbac,
-        virtual=Reviews(core, rbac=rbac, tokens=tokens, authentication=authentication),
+        virtual=Reviews(clock=core.clock, rbac=rbac, tokens=tokens, authentication=authentication),
         observers=tuple(observers),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import click
@@ -67,7 +68,7 @@ def demo() -> None:
     from planform.app import run_loop
     from planform.telemetry.logs import set_up_logging
 
-    set_up_logging(level="error")
+    set_up_logging(sys.stderr, level="error", format="text")
     run_loop(_demo())
 
 
@@ -94,12 +95,11 @@ async def _demo() -> None:
 async def _teach(client: Client) -> None:
     _step("Teaching it a new kind: Site, with a default, a pattern and a CEL rule")
     await client.create(_DEFINITION)
-    while True:
-        crd = await client.get(_CRD, "sites.demo.planform.dev")
-        conditions = crd.get("status", {}).get("conditions", [])
-        if any(found["type"] == "Established" and found["status"] == "True" for found in conditions):
-            break
-        await asyncio.sleep(0.005)
+    async with client.watch(_CRD, fields="metadata.name=sites.demo.planform.dev") as changes:
+        async for change in changes:
+            conditions = change.object.get("status", {}).get("conditions", [])
+            if any(found["type"] == "Established" and found["status"] == "True" for found in conditions):
+                break
     _done("sites.demo.planform.dev is established and served")
 
 
@@ -139,9 +139,11 @@ async def _garbage(client: Client) -> None:
         "data": {"index.html": "<h1>Hello</h1>"},
     }
     await client.create(page)
-    await client.delete(_SITE, "blog", namespace="default")
-    while (await client.list(gvk("v1", "ConfigMap"), namespace="default", fields="metadata.name=blog-page")).items:
-        await asyncio.sleep(0.005)
+    async with client.watch(gvk("v1", "ConfigMap"), fields="metadata.name=blog-page") as changes:
+        await client.delete(_SITE, "blog", namespace="default")
+        async for change in changes:
+            if change.type == "DELETED":
+                break
     _done("site/blog deleted, configmap/blog-page followed")
 
 

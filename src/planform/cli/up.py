@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def up(**options: Any) -> None:
         audit_log=options["audit_log"],
         encrypt_secrets=options["encrypt_secrets"],
     )
-    set_up_logging(level=options["log_level"], form=options["log_format"])
+    set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
     run_loop(_serve(settings))
 
 
