@@ -312,7 +312,7 @@ def complaints(schema: Json) -> list[str]:
     [
         pytest.param(
             obj({"x": INTEGER}, "self.y > 0"),
-            's.x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.y > '
+            's.x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.y \\u003e '
             '0","Message":"","MessageExpression":"",'
             '"Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed: ERROR: '
             "<input>:1:5: undefined field "

@@ -32,7 +32,6 @@ from planform.machinery.cel_types import (
     TYPE,
     Bindings,
     Type,
-    list_of,
     map_of,
     optional_of,
     parse_type,
@@ -50,7 +49,8 @@ TYPE_NAMES = frozenset({"bool", "int", "uint", "double", "string", "bytes", "lis
 def check(text: str, node: Node, variables: Variables, *, mixed_literals: bool = False) -> Type:
     """Type a tree in place and answer the type of the whole; raises CelError at the first place that is wrong.
 
-    Kubernetes wants all elements of a list or map that is written out to have one type; `mixed_literals` does not.
+    Kubernetes wants all elements of a list or map that is written out to have one type, except in the arguments of
+    `format`; `mixed_literals` does not.
     """
     return _Checker(text, mixed_literals).check(node, variables)
 
@@ -70,7 +70,8 @@ class _Checker:
     def _type(self, node: Node, scope: Variables) -> Type:
         match node:
             case Literal():
-                return parse_type(node.kind)
+                kind = parse_type(node.kind)
+                return replace(kind, max_size=len(node.value)) if isinstance(node.value, str | bytes) else kind
             case Ident():
                 if node.name in scope:
                     return scope[node.name]
@@ -82,13 +83,13 @@ class _Checker:
             case Call():
                 return self._call(node, scope)
             case ListNode():
-                return list_of(self._elements(node, scope))
+                return Type("list", (self._elements(node, scope),), max_size=len(node.items))
             case MapNode():
                 keys, values = None, None
                 for key, value, optional in node.entries:
                     keys = self._join(key, keys, self.check(key, scope))
                     values = self._join(value, values, self._element(value, scope, optional=optional))
-                return map_of(keys or DYN, values or DYN)
+                return Type("map", (keys or DYN, values or DYN), max_size=len(node.entries))
             case Macro():
                 return self._macro(node, scope)
             case Bind():
@@ -123,7 +124,7 @@ class _Checker:
         if "dyn" in (known.name, found.name):
             return DYN
         if unify(known, found, {}):
-            return known
+            return _larger(known, found)
         if self._mixed_literals:
             return DYN
         raise self._error(node, f"expected type '{known}' but found '{found}'")
@@ -190,8 +191,10 @@ class _Checker:
                 return FUNCTIONS[spaced, False]
         if target is not None:
             self.check(target, scope)
+        mixed, self._mixed_literals = self._mixed_literals, self._mixed_literals or node.name == "format"
         for arg in node.args:
             self.check(arg, scope)
+        self._mixed_literals = mixed
         found = FUNCTIONS.get((node.name, node.target is not None))
         if found is None:
             raise self._error(node, f"undeclared reference to '{node.name}' (in container '')")
@@ -250,9 +253,10 @@ class _Checker:
 
 def _larger(one: Type, other: Type) -> Type:
     """The same type twice, with the greater of both sizes."""
-    if one.max_size is None or other.max_size is None:
-        return replace(one, max_size=None)
-    return one if one.max_size >= other.max_size else other
+    if one.name != other.name:
+        return one
+    size = None if one.max_size is None or other.max_size is None else max(one.max_size, other.max_size)
+    return replace(one, max_size=size, args=tuple(map(_larger, one.args, other.args)))
 
 
 _PER_ITEM = {"all": 3, "exists": 4, "exists_one": 3, "existsOne": 3, "filter": 12, "sortBy": 4}

@@ -49,7 +49,7 @@ def quantity(text: str) -> Quantity:
 
 
 declare("isQuantity(string): bool", cost=table.traverses)(_holds(quantity))
-declare("quantity.sign(): int")(lambda one: (one.nanos > 0) - (one.nanos < 0))
+declare("quantity.sign(): int", "sign(quantity): int")(lambda one: (one.nanos > 0) - (one.nanos < 0))
 declare("quantity.isInteger(): bool")(lambda one: one.nanos % 10**9 == 0 and abs(one.nanos) < 2**63 * 10**9)
 declare("quantity.asApproximateFloat(): double")(float)
 declare("quantity.add(quantity): quantity")(lambda one, other: one + other)

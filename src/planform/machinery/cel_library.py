@@ -361,7 +361,7 @@ declare("list<A>.first(): optional<A>")(lambda items: Optional(True, items[0]) i
 declare("list<A>.last(): optional<A>")(lambda items: Optional(True, items[-1]) if items else NOTHING)
 
 
-@declare("list<dyn>.flatten(): list<dyn>", "list<dyn>.flatten(int): list<dyn>", cost=table.visits, size=_first)
+@declare("list<list<A>>.flatten(): list<A>", "list<list<A>>.flatten(int): list<dyn>", cost=table.visits, size=_first)
 def flatten(items: list[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise EvaluationError("level must be non-negative")

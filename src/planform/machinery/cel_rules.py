@@ -342,7 +342,9 @@ def _rule_errors(rule: Mapping[str, Any], kind: Type, place: _Place, where: str)
 
 def _refused(where: str, rule: Mapping[str, Any], detail: str) -> FieldError:
     """Unlike other values, a rule is shown with its fields in the order they are declared."""
-    return FieldError(where, "FieldValueInvalid", f"Invalid value: {say.go_json(orjson.dumps(rule).decode())}: {detail}")
+    return FieldError(
+        where, "FieldValueInvalid", f"Invalid value: {say.go_json(orjson.dumps(rule).decode())}: {detail}"
+    )
 
 
 def _too_costly(name: str, cost: float, limit: int) -> str:

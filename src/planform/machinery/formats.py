@@ -16,9 +16,15 @@ _UUID = re.compile(
 )
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?(?:z|[+-][0-9]{2}:[0-9]{2})")
 _GO_DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
-_WORD_DURATION = re.compile(
-    r"\s*[0-9]+\s*(?:d|days?|h|hours?|hrs?|m|min|mins|minutes?|s|secs?|seconds?|ms|millis?|millisecs?|milliseconds?"
-    r"|w|wks?|weeks?|us|µs|micros?|microsecs?|microseconds?|ns|nanos?|nanosecs?|nanoseconds?)\s*"
+_WORD_DURATION = re.compile(r"[0-9]+\s*([A-Za-zµ]+)")
+_DURATION_WORDS = frozenset(
+    {
+        *("ns", "nano", "nanos", "nanosec", "nanosecs", "nanosecond", "nanoseconds"),
+        *("us", "µs", "micro", "micros", "microsec", "microsecs", "microsecond", "microseconds"),
+        *("ms", "milli", "millis", "millisec", "millisecs", "millisecond", "milliseconds"),
+        *("s", "sec", "secs", "second", "seconds", "m", "min", "mins", "minute", "minutes"),
+        *("h", "hr", "hrs", "hour", "hours", "d", "day", "days", "w", "wk", "wks", "week", "weeks"),
+    }
 )
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 _MAC = re.compile(
@@ -31,6 +37,10 @@ _CARD = re.compile(
     r"|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35[0-9]{3})[0-9]{11}"
 )
 _RGB = re.compile(r"rgb\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
+
+
+_LEADING_ZEROS = re.compile(r"(?<![0-9A-Fa-f:.])0+(?=[0-9]+\.)|(?<=\.)0+(?=[0-9])")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def _full(pattern: str, flags: int = 0) -> Callable[[str], bool]:
@@ -61,8 +71,10 @@ def is_date_time(text: str) -> bool:
 
 
 def is_duration(text: str) -> bool:
-    """Go's `1h30m`, or a number with a unit in words such as `3 days`."""
-    return _GO_DURATION.fullmatch(text) is not None or _WORD_DURATION.fullmatch(text.lower()) is not None
+    """Go's `1h30m`, or any text with a number and a unit in words, such as `3 days`."""
+    return _GO_DURATION.fullmatch(text) is not None or any(
+        word.lower() in _DURATION_WORDS for word in _WORD_DURATION.findall(text)
+    )
 
 
 def is_uuid(text: str, version: str = "", variants: str = "") -> bool:
@@ -105,22 +117,23 @@ def _is_domain_literal(text: str) -> bool:
 
 
 def is_ip(text: str, version: int) -> bool:
+    """An address without a zone; decimal parts may have leading zeros, as old manifests have them."""
     try:
-        return "%" not in text and ipaddress.ip_address(text).version == version
+        return "%" not in text and ipaddress.ip_address(_LEADING_ZEROS.sub("", text)).version == version
     except ValueError:
         return False
 
 
 def is_cidr(text: str) -> bool:
     address, slash, prefix = text.partition("/")
-    if not slash or not prefix.isascii() or not prefix.isdigit() or (len(prefix) > 1 and prefix[0] == "0"):
+    if not slash or not prefix.isascii() or not prefix.isdigit() or len(prefix) > 9:
         return False
     return (is_ip(address, 4) and int(prefix) <= 32) or (is_ip(address, 6) and int(prefix) <= 128)
 
 
 def is_uri(text: str) -> bool:
     """An absolute URI, or a path that starts with a slash."""
-    if not text or any(char <= " " or char == "\x7f" for char in text):
+    if not text or any(char <= " " or char == "\x7f" for char in text) or _BAD_ESCAPE.search(text):
         return False
     try:
         parts = urlsplit(text)
@@ -194,7 +207,7 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "mac": lambda text: _MAC.fullmatch(text) is not None,
     "password": lambda text: True,
     "rgbcolor": is_rgb_color,
-    "ssn": _full("[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}"),
+    "ssn": _full("[0-9]{3}[- ][0-9]{2}[- ][0-9]{4}"),
     "uri": is_uri,
     "uuid": is_uuid,
     "uuid3": lambda text: is_uuid(text, "3"),
