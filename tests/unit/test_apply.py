@@ -630,6 +630,15 @@ def test_a_scale_update_is_an_entry_of_its_own() -> None:
     }
 
 
+def test_a_scale_apply_owns_only_the_replicas() -> None:
+    live = updated(None, widget({"a": "1", "replicas": 1}), status_subresource=True)
+    after = applied(
+        live, widget({"replicas": 2}), "hpa", subresource="scale", force=True, status_subresource=True, now=T1
+    )
+    assert after["spec"] == {"a": "1", "replicas": 2}
+    assert owned(after, "hpa", subresource="scale") == {"f:spec": {"f:replicas": {}}}
+
+
 # The list itself
 
 
@@ -701,6 +710,25 @@ def test_written_entries_that_cannot_be_read_change_nothing(broken: Object) -> N
     new = copy.deepcopy(live)
     new["metadata"]["managedFields"][0] |= broken
     assert updated(live, new) == live
+
+
+@pytest.mark.parametrize("broken", [1, "x", {"a": 1}, [1]], ids=str)
+def test_a_written_list_that_is_none_changes_nothing(broken: Any) -> None:
+    live = updated(None, widget({"a": "1"}))
+    new = copy.deepcopy(live)
+    new["metadata"]["managedFields"] = broken
+    assert updated(live, new) == live
+
+
+def test_a_written_set_too_deep_to_read_changes_nothing() -> None:
+    live = updated(None, widget({"a": "1"}))
+    deep: Object = {}
+    for _ in range(5000):
+        deep = {"f:a": deep}
+    entry = live["metadata"]["managedFields"][0] | {"fieldsV1": deep}
+    new = widget({"a": "1"}, metadata={"managedFields": [entry]})
+    entries = ssa.track_update(live, new, node=WIDGET, manager="u", api_version=VERSION, now=T1)
+    assert entries == live["metadata"]["managedFields"]
 
 
 def test_a_subresource_write_cannot_rewrite_ownership() -> None:

@@ -38,6 +38,8 @@ FIELDS: dict[str, Any] = {
 }
 NODE = compile_type({"type": "object", "properties": {"spec": {"type": "object", "properties": FIELDS}}})
 
+law = settings(deadline=None)  # a busy machine breaks no law
+
 words = st.sampled_from(["1", "2", "3"])
 names = st.sampled_from(["p", "q", "r"])
 structs = st.fixed_dictionaries({}, optional={"x": words, "y": words})
@@ -121,6 +123,7 @@ def leaves(node: TypeNode, value: Any, path: str = "") -> list[str]:
     return [path]
 
 
+@law
 @given(st.one_of(st.none(), widgets()), claiming())
 def test_applying_twice_is_applying_once(start: Object | None, config: Object) -> None:
     live = update(None, start, "u") if start is not None else None
@@ -129,6 +132,7 @@ def test_applying_twice_is_applying_once(start: Object | None, config: Object) -
     assert apply(once, config, "a", now="t1", force=True) == once
 
 
+@law
 @given(claiming("text", "struct", "list", "free"), widgets("map", "atomMap", "atom", "set"))
 def test_an_empty_apply_restores_what_was_there_before_its_only_manager_came(base: Object, config: Object) -> None:
     config["metadata"].pop("labels", None)
@@ -140,6 +144,7 @@ def test_an_empty_apply_restores_what_was_there_before_its_only_manager_came(bas
     assert bare(gone) == bare(live)
 
 
+@law
 @given(widgets(), widgets())
 def test_force_transfers_ownership(first: Object, second: Object) -> None:
     live = apply(None, first, "a")
@@ -151,6 +156,7 @@ def test_force_transfers_ownership(first: Object, second: Object) -> None:
     assert bare(apply(bare(forced), second, "c", force=True)) == bare(forced)
 
 
+@law
 @given(claiming("text", "struct", "list", "free"), claiming("map", "atomMap", "atom", "set"))
 def test_disjoint_applies_commute(first: Object, second: Object) -> None:
     second["metadata"].pop("labels", None)
@@ -160,6 +166,7 @@ def test_disjoint_applies_commute(first: Object, second: Object) -> None:
     assert one_way == other_way
 
 
+@law
 @given(widgets(), widgets())
 def test_an_unchanged_object_keeps_its_owners(start: Object, config: Object) -> None:
     live = apply(update(None, start, "u"), config, "a", force=True)
@@ -167,6 +174,7 @@ def test_an_unchanged_object_keeps_its_owners(start: Object, config: Object) -> 
     assert entries(update(live, bare(live), "v", now="t1")) == entries(live)
 
 
+@law
 @given(widgets())
 def test_every_leaf_of_a_created_object_has_an_owner(obj: Object) -> None:
     fields = owned(update(None, obj, "u"), "u")
@@ -174,8 +182,8 @@ def test_every_leaf_of_a_created_object_has_an_owner(obj: Object) -> None:
     assert expected <= set(mf.paths(fields))
 
 
+@law
 @given(st.lists(st.tuples(widgets(), st.sampled_from("uvw")), min_size=1, max_size=5))
-@settings(max_examples=150)
 def test_updates_share_out_exactly_what_is_there(writes: list[tuple[Object, str]]) -> None:
     live: Object | None = None
     for number, (new, manager) in enumerate(writes):
@@ -189,6 +197,7 @@ def test_updates_share_out_exactly_what_is_there(writes: list[tuple[Object, str]
             return  # an object without owners is untracked from then on
 
 
+@law
 @given(widgets(), widgets(), widgets())
 def test_a_conflict_names_fields_that_force_would_take(first: Object, second: Object, third: Object) -> None:
     live = update(apply(None, first, "a"), bare(second), "u", now="t1")

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.machinery import managed_fields as mf
@@ -14,6 +14,8 @@ from planform.machinery.managed_fields import Fields, Holding, Owner, Owners
 from planform.machinery.typed import compile_type
 
 V1, V2 = "example.org/v1", "example.org/v2"
+
+law = settings(deadline=None)  # a busy machine breaks no law
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", "f:c.d/e", 'k:{"name":"x"}', 'k:{"name":"y","port":80}', 'v:"p"', "v:1"])
 
@@ -48,6 +50,7 @@ def is_normal(fields: Fields, *, root: bool = True) -> bool:
     return sound and all(is_normal(below, root=False) for element, below in fields.items() if element != ".")
 
 
+@law
 @given(field_sets(), field_sets())
 def test_the_algebra_is_that_of_sets_of_paths(left: Fields, right: Fields) -> None:
     for combine, plainly in (
@@ -60,6 +63,7 @@ def test_the_algebra_is_that_of_sets_of_paths(left: Fields, right: Fields) -> No
         assert is_normal(result)
 
 
+@law
 @given(field_sets())
 def test_a_set_is_told_by_its_members(fields: Fields) -> None:
     equal = copy.deepcopy(fields)
@@ -68,6 +72,7 @@ def test_a_set_is_told_by_its_members(fields: Fields) -> None:
     assert mf.intersection(fields, fields) == mf.intersection(fields, equal) == fields
 
 
+@law
 @given(field_sets())
 def test_decoding_undoes_encoding(fields: Fields) -> None:
     who = Owner("m", mf.UPDATE, V1, "")
@@ -76,6 +81,7 @@ def test_decoding_undoes_encoding(fields: Fields) -> None:
     assert mf.stored_owners(entries) == mf.written_owners(entries) == expected
 
 
+@law
 @given(field_sets())
 def test_there_is_one_printed_path_for_each_member(fields: Fields) -> None:
     assert len(list(mf.paths(fields))) == len(members(fields))
@@ -161,6 +167,7 @@ def test_each_version_has_its_own_ancient_changes() -> None:
     assert len(folded) == mf.MOST_UPDATERS
 
 
+@law
 @given(st.integers(0, 30), st.integers(0, 30))
 def test_folding_loses_no_field_and_stops_at_the_limit(first: int, second: int) -> None:
     owners = updaters(first, V1) | updaters(second, V2, first=first)

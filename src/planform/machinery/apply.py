@@ -1,8 +1,9 @@
 """Server-side apply, and who owns what after any other write.
 
 Two entry points, both pure: `apply` merges what one manager wants into an object, and `track_update` says who owns the
-fields of an object that was written in any other way. They return new values, never change their arguments, and leave
-defaulting, validation and the resourceVersion check to the caller.
+fields of an object that was written in any other way. They never change their arguments, and leave defaulting,
+validation and the resourceVersion check to the caller. The sets in managedFields are shared between results and must
+not be changed in place; everything else in a result is the caller's.
 
 Versions: conversion between versions of a kind changes only apiVersion, so sets written in different versions are
 compared as they are.
@@ -200,12 +201,12 @@ def _entries(live: Object | None) -> list[dict[str, Any]]:
     return (live or {}).get("metadata", {}).get("managedFields") or []
 
 
-def _given_owners(given: list[Any], former: Owners, node: TypeNode) -> Owners:
+def _given_owners(given: Any, former: Owners, node: TypeNode) -> Owners:
     if not given or given == [{}]:
         return {}
     try:
         return _settled(written_owners(given), node)
-    except ValueError:
+    except (ValueError, RecursionError):
         return former
 
 

@@ -212,8 +212,10 @@ def stored_owners(entries: Sequence[Mapping[str, Any]]) -> Owners:
     return owners
 
 
-def written_owners(entries: Sequence[Any]) -> Owners:
+def written_owners(entries: Any) -> Owners:
     """The owners in a list that a client wrote; raises ValueError saying which entry is wrong and why."""
+    if not isinstance(entries, list):
+        raise ValueError("metadata.managedFields must be a list")
     owners: Owners = {}
     for index, item in enumerate(entries):
         try:

@@ -1,17 +1,19 @@
 """Putting a configuration over an object, and taking fields out of it again.
 
-Both make new maps and lists on the way and share everything else with their arguments.
+Both make new maps and lists where they change something, and share everything else with their arguments.
 """
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
 from planform.machinery.managed_fields import Fields, owns_itself
-from planform.machinery.typed import TypeNode
+from planform.machinery.typed import ABSENT, TypeNode
 
 _MERGEABLE: Final = frozenset({dict, list, type(None)})
 
@@ -19,7 +21,8 @@ _MERGEABLE: Final = frozenset({dict, list, type(None)})
 def merge(node: TypeNode, live: Any, config: Any) -> Any:
     """The live value with the configuration over it. Maps and associative lists merge; everything else is replaced.
 
-    Null for a map or list that holds something leaves it alone.
+    Null for a map or list that holds something leaves it alone. A value that the configuration does not change is
+    returned as it is, the same object: whoever compares the two then sees at once that nothing happened.
     """
     if type(live) is dict and node.granular and live:
         if type(config) is dict:
@@ -34,11 +37,20 @@ def merge(node: TypeNode, live: Any, config: Any) -> Any:
     return config
 
 
-def _merged_map(node: TypeNode, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(live)
+def _merged_map(node: TypeNode, live: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    merged = live
     for name, value in config.items():
-        mergeable = type(value) in _MERGEABLE and name in live
-        merged[name] = merge(node.child(name), live[name], value) if mergeable else value
+        former = live.get(name, ABSENT)
+        sort = type(value)
+        if former is not ABSENT and sort in _MERGEABLE:
+            value = merge(node.child(name), former, value)
+            if value is former:
+                continue
+        elif value == former and sort is type(former):
+            continue
+        if merged is live:
+            merged = dict(live)
+        merged[name] = value
     return merged
 
 
@@ -48,7 +60,7 @@ def _merged_list(node: TypeNode, keys: list[str], live: list[Any], config: Mappi
     Live items that share a key are all replaced by the configuration's one.
     """
     known = dict(zip(keys, live, strict=True))
-    repeated = {key for key in known if keys.count(key) > 1} if len(known) < len(live) else ()
+    repeated = {key for key, times in Counter(keys).items() if times > 1} if len(known) < len(live) else ()
     wanted = list(config)
     shared = [key for key in wanted if key in known]
     merged: list[Any] = []
@@ -73,7 +85,8 @@ def _merged_list(node: TypeNode, keys: list[str], live: list[Any], config: Mappi
             taken += 1
             if shared and shared[0] == key:
                 del shared[0]
-    return merged
+    as_before = len(merged) == len(live) and all(map(operator.is_, merged, live))
+    return live if as_before else merged
 
 
 def without(node: TypeNode, value: Any, fields: Fields) -> Any:

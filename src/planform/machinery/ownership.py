@@ -15,13 +15,14 @@ from typing import Any, Final
 import orjson
 
 from planform.machinery.managed_fields import LEAF, Fields, with_own
-from planform.machinery.typed import TypeNode
+from planform.machinery.typed import ABSENT, TypeNode
 
 Change = tuple[Fields | None, Fields | None]
 """What was written (added or changed) and what was removed, at one place; None for nothing."""
 
 _SAME: Change = (None, None)
 _CONTAINERS: Final = frozenset({dict, list})
+_PLAIN: Final = frozenset({str, int, float, bool})
 
 
 def applied(node: TypeNode, value: Any) -> Fields | None:
@@ -98,11 +99,11 @@ def _changed_map(node: TypeNode, old: Mapping[str, Any], new: Mapping[str, Any])
     written: Fields = {}
     removed: Fields = {}
     for name, value in new.items():
-        if name in old:
-            if old[name] is not value:
-                _note(f"f:{name}", changed(node.child(name), old[name], value), written, removed)
-        else:
+        former = old.get(name, ABSENT)
+        if former is ABSENT:
             written[f"f:{name}"] = created(node.child(name), value)
+        elif former is not value and not (type(value) in _PLAIN and type(former) is type(value) and former == value):
+            _note(f"f:{name}", changed(node.child(name), former, value), written, removed)
     for name, value in old.items():
         if name not in new:
             removed[f"f:{name}"] = created(node.child(name), value)
