@@ -31,6 +31,7 @@ class Connected:
     client: KubernetesClient
     transport: Transport
     namespace: str
+    server: str
 
     async def raw(self, path: str) -> Any:
         return (await self.transport.request("GET", path)).json()
@@ -68,7 +69,7 @@ async def connect(kubeconfig: Path | None, *, context: str = "", timeout: float 
         ) as client,
         Transport(connection, clock=clock, rng=rng, user_agent=MANAGER, limits=limits) as transport,
     ):
-        yield Connected(client, transport, connection.namespace)
+        yield Connected(client, transport, connection.namespace, connection.server)
 
 
 def connection_options(command: F) -> F:
