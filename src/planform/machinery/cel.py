@@ -2,8 +2,8 @@
 
 Typed before it runs, free of side effects, RE2 for patterns, Kubernetes' function libraries, and a budget for all:
 an expression is refused if its estimate is too high, and stopped if it costs too much. From text to value it goes
-through `cel_syntax` (tree), `cel_check` (types, estimate) and `cel_program` (closures); functions stand in
-`cel_operators`, `cel_library` and `cel_kubernetes`.
+through `cel_parser` (tree), `cel_check` (types, estimate) and `cel_program` (closures); functions stand in
+`cel_operators`, `cel_strings`, `cel_library` and `cel_kubernetes`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planform.machinery import cel_kubernetes, cel_library, cel_operators  # noqa: F401  (they fill the table)
+from planform.machinery import cel_kubernetes, cel_library, cel_operators, cel_strings  # noqa: F401  (they fill the table)
 from planform.machinery.cel_functions import FUNCTIONS, Overload
 from planform.machinery.cel_syntax import (
     Bind,

@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from planform.machinery.cel_check import check, estimate
+from planform.machinery.cel_parser import parse
 from planform.machinery.cel_program import Program
-from planform.machinery.cel_syntax import CelError, Ident, Node, parse, walk
+from planform.machinery.cel_syntax import CelError, Ident, Node, walk
 from planform.machinery.cel_types import Type, type_of_variable
 from planform.machinery.cel_values import BudgetExceeded, EvaluationError, to_json
 

@@ -16,8 +16,7 @@ from typing import Any
 import orjson
 
 from planform.errors import FieldError
-from planform.machinery import schema_findings as say
-from planform.machinery.formats import is_short_name
+from planform.machinery.schema_embedded import IS_RESOURCE, RESOURCE_FIELDS
 from planform.machinery.schema_findings import Findings, MapKey, Path, render, steps
 from planform.machinery.schema_values import (
     InvalidSchema,
@@ -36,7 +35,6 @@ __all__ = ["Findings", "InvalidSchema", "Schema", "compile_schema"]
 Resolve = Callable[[str], SchemaDict]
 Visit = Callable[[Any, Path, "_Walk"], None]
 
-_ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "boolean": (bool,),
@@ -226,13 +224,9 @@ class _Compiler:
         for name, sub in (schema.get("properties") or {}).items():
             node.properties[name] = self.node(sub)
         if root:
-            node.properties |= {name: _left_alone(node.properties.get(name)) for name in _ROOT_FIELDS}
+            node.properties |= {name: _left_alone(node.properties.get(name)) for name in RESOURCE_FIELDS}
         elif schema.get("x-kubernetes-embedded-resource"):
-            node.properties |= {
-                "apiVersion": self.node(_API_VERSION),
-                "kind": self.node(_KIND),
-                "metadata": self.node(_OBJECT_META),
-            }
+            node.properties |= {name: self.node(sub) for name, sub in RESOURCE_FIELDS.items()}
         extra = schema.get("additionalProperties")
         if extra is True or extra == {}:
             node.extra = _scalars_only()
@@ -244,7 +238,7 @@ class _Compiler:
         rules = value_rules(schema)
         node.rules = rules
         if schema.get("x-kubernetes-embedded-resource"):
-            rules[dict].append(_EMBEDDED_RESOURCE)
+            rules[dict].append(IS_RESOURCE)
         names = type_names(schema)
         for kind in dict.fromkeys(kind for name in names for kind in _PYTHON_TYPES[name]) if names else _ANY_TYPE:
             checks = (*rules.get(kind, ()), *rules[object])
@@ -314,10 +308,14 @@ def _visit_scalar(rules: tuple[Rule, ...]) -> Visit | None:
 def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
     lookup, extra, keeps_unknown = node.properties.get, node.extra, node.keeps_unknown
     defaults = [(name, child) for name, child in node.properties.items() if child.has_default]
+    # Most fields need nothing but a look at their type: they are done with one lookup.
+    plain = {name: child.expected for name, child in node.properties.items() if child.visit is None}.get
 
     def visit(obj: dict[str, Any], path: Path, walk: _Walk) -> None:
         dropped: list[str] | None = None
         for name, value in obj.items():
+            if type(value) is plain(name):
+                continue
             child = lookup(name)
             if child is None:
                 if extra is None:
@@ -356,10 +354,11 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
 
 def _visit_list(item: _Node, rules: tuple[Rule, ...]) -> Visit:
     def visit(items: list[Any], path: Path, walk: _Walk) -> None:
+        expected, visit_item = item.expected, item.visit
         for index, value in enumerate(items):
-            if type(value) is item.expected:
-                if item.visit is not None:
-                    item.visit(value, (path, index), walk)
+            if type(value) is expected:
+                if visit_item is not None:
+                    visit_item(value, (path, index), walk)
             else:
                 settled = _settle(item, value, (path, index), walk)
                 if settled is _DROP:
@@ -451,63 +450,3 @@ def _nodes_above_defaults(root: _Node) -> set[_Node]:
 def _same(one: Any, other: Any) -> bool:
     """Equal as JSON: Python's `True == 1` must not make a change look like none."""
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
-
-
-def _embedded_errors(obj: dict[str, Any], path: Path) -> list[FieldError]:
-    found = [say.required(render((path, name))) for name in ("apiVersion", "kind") if name not in obj]
-    for name in ("apiVersion", "kind"):
-        if obj.get(name) == "":
-            found.append(say.invalid(render((path, name)), "", "must not be empty"))
-    version, kind = obj.get("apiVersion"), obj.get("kind")
-    if isinstance(version, str) and version.count("/") > 1:
-        found.append(say.invalid(render((path, "apiVersion")), version, f"unexpected GroupVersion string: {version}"))
-    if isinstance(kind, str) and kind and not (kind[0].isalpha() and is_short_name(kind.lower())):
-        detail = (
-            "may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric "
-            "characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. "
-            "'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-        )
-        found.append(say.invalid(render((path, "kind")), kind, detail))
-    return found
-
-
-_EMBEDDED_RESOURCE = Rule(lambda obj: not _embedded_errors(obj, None), _embedded_errors)
-_API_VERSION: SchemaDict = {"type": "string"}
-_KIND: SchemaDict = {"type": "string"}
-_TIME: SchemaDict = {"type": "string", "format": "date-time", "nullable": True}
-_TEXT: SchemaDict = {"type": "string"}
-_TEXTS: SchemaDict = {"type": "object", "additionalProperties": _TEXT}
-_OBJECT_META: SchemaDict = {
-    "type": "object",
-    "properties": {
-        "annotations": _TEXTS,
-        "creationTimestamp": _TIME,
-        "deletionGracePeriodSeconds": {"type": "integer", "format": "int64"},
-        "deletionTimestamp": _TIME,
-        "finalizers": {"type": "array", "items": _TEXT},
-        "generateName": _TEXT,
-        "generation": {"type": "integer", "format": "int64"},
-        "labels": _TEXTS,
-        "managedFields": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-        "name": _TEXT,
-        "namespace": _TEXT,
-        "ownerReferences": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["apiVersion", "kind", "name", "uid"],
-                "properties": {
-                    "apiVersion": _TEXT,
-                    "blockOwnerDeletion": {"type": "boolean"},
-                    "controller": {"type": "boolean"},
-                    "kind": _TEXT,
-                    "name": _TEXT,
-                    "uid": _TEXT,
-                },
-            },
-        },
-        "resourceVersion": _TEXT,
-        "selfLink": _TEXT,
-        "uid": _TEXT,
-    },
-}
