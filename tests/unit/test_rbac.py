@@ -295,7 +295,7 @@ async def test_refusals_are_worded_as_kubernetes_words_them(store: Store, attrib
 async def test_a_refusal_names_the_role_that_a_binding_misses(store: Store) -> None:
     rbac = Rbac(store)
     await put(store, binding("b", "ClusterRole/ghost", "User/bob"))
-    with pytest.raises(Forbidden, match=r': RBAC: clusterrole.rbac.authorization.k8s.io "ghost" not found$'):
+    with pytest.raises(Forbidden, match=r': rbac: RBAC: clusterrole.rbac.authorization.k8s.io "ghost" not found$'):
         rbac.authorize(BOB, asks("list", "pods"))
 
 
@@ -375,10 +375,16 @@ async def test_nobody_writes_a_role_beyond_what_they_hold(store: Store) -> None:
         await admit(store, rbac, BOB, role("mine", READ_PODS))  # cluster-wide is more than one namespace
 
 
-async def test_an_update_that_leaves_the_rules_alone_needs_no_permissions(store: Store) -> None:
+async def test_only_an_update_for_the_garbage_collector_needs_no_permissions(store: Store) -> None:
+    rbac = Rbac(store)
     old = role("big", {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]})
-    new = {**old, "metadata": {**old["metadata"], "annotations": {"note": "x"}}}
-    await admit(store, Rbac(store), BOB, new, old)
+
+    def updated(**metadata: Any) -> Object:
+        return {**old, "metadata": {**old["metadata"], **metadata}}
+
+    await admit(store, rbac, BOB, updated(finalizers=["a/b"], managedFields=[{}], resourceVersion="2"), old)
+    with pytest.raises(Forbidden):  # a label can put a role into an aggregation
+        await admit(store, rbac, BOB, updated(labels={"to-admin": "yes"}), old)
 
 
 async def test_escalate_and_bind_are_permissions_of_their_own(store: Store) -> None:

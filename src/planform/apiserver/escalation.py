@@ -19,6 +19,8 @@ from planform.apiserver.requests import Attributes, User
 from planform.errors import BadRequest, NotFound
 from planform.store import Key, Store
 
+_BOOKKEEPING = frozenset({"finalizers", "generation", "managedFields", "ownerReferences", "resourceVersion"})
+
 
 class EscalationCheck:
     """The admission plugin. The writer's own permissions are the committed ones; a bound role is read as staged."""
@@ -32,6 +34,8 @@ class EscalationCheck:
         new, user = admission.new, admission.request.user
         if admission.kind.group != GROUP or new is None or user.is_master:
             return
+        if admission.old is not None and _substance(new) == _substance(admission.old):
+            return
         try:
             if admission.kind.kind in ("Role", "ClusterRole"):
                 self._check_role(admission, new, user)
@@ -41,9 +45,6 @@ class EscalationCheck:
             raise BadRequest(f"{admission.kind.kind} cannot be read: {error}") from error
 
     def _check_role(self, admission: Admission, new: Object, user: User) -> None:
-        old = admission.old
-        if old is not None and _same(new, old, "rules") and _same(new, old, "aggregationRule"):
-            return
         if self._may(user, "escalate", admission.kind.plural, admission.name, admission.namespace):
             return
         rules = parse_rules(new.get("rules"))
@@ -53,9 +54,6 @@ class EscalationCheck:
             raise forbidden(GROUP, admission.kind.plural, admission.name, text)
 
     def _check_binding(self, admission: Admission, new: Object, user: User) -> None:
-        old = admission.old
-        if old is not None and _same(new, old, "roleRef") and _same(new, old, "subjects"):
-            return
         role = msgspec.convert(new.get("roleRef") or {}, RoleRef)
         if not role.name:
             return  # validation says what is missing
@@ -91,5 +89,11 @@ class EscalationCheck:
             raise forbidden(GROUP, admission.kind.plural, admission.name, text)
 
 
-def _same(new: Object, old: Object, field: str) -> bool:
-    return (new.get(field) or None) == (old.get(field) or None)
+def _substance(obj: Object) -> Object:
+    """All that a write may not touch unchecked.
+
+    Labels belong to it, since they decide what an aggregation gathers; what the garbage collector writes, and the
+    server's bookkeeping, does not.
+    """
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in _BOOKKEEPING and value}
+    return {**{name: value for name, value in obj.items() if value}, "metadata": metadata}

@@ -316,7 +316,7 @@ def forbidden(group: str, resource: str, name: str, text: str) -> Forbidden:
 def _missing_text(missing: Sequence[str]) -> str:
     if not missing:
         return ""
-    return f"RBAC: {missing[0]}" if len(missing) == 1 else f"RBAC: [{', '.join(missing)}]"
+    return f"rbac: RBAC: {missing[0]}" if len(missing) == 1 else f"rbac: RBAC: [{', '.join(missing)}]"
 
 
 def _subject_name(subject: Subject, binding_namespace: str) -> tuple[str, str]:

@@ -174,9 +174,9 @@ class Reviews:
         for field, expected in (("name", path.name), ("namespace", path.namespace)):
             given = metadata.get(field) or expected
             if given != expected:
-                raise BadRequest(
-                    f"the {field} of the object ({given}) does not match the {field} on the URL ({expected})"
-                )
+                detail = f"must match the service account {field} if specified"
+                error = _invalid(f"metadata.{field}", f'"{given}"', detail)
+                raise Invalid.of(_AUTHENTICATION, "TokenRequest", path.name, [error])
         issued = self._tokens.issue(path.namespace, path.name, spec)
         status = {"token": issued.token, "expirationTimestamp": timestamp(issued.expires)}
         created = {
@@ -242,23 +242,24 @@ def _spec_of(body: Object, group: str, kind: str, shape: type[T]) -> T:
 
 
 def _attribute_errors(spec: _AccessSpec) -> list[FieldError]:
-    if spec.resource_attributes is not None and spec.non_resource_attributes is not None:
-        text = "cannot be specified in combination with resourceAttributes"
-        shown = msgspec.json.encode(spec.non_resource_attributes).decode()
-        return [_invalid("spec.nonResourceAttributes", shown, text)]
-    if spec.resource_attributes is None and spec.non_resource_attributes is None:
-        return [_invalid("spec.resourceAttributes", "null", _ONE_OF)]
-    return []
+    path = spec.non_resource_attributes
+    if (spec.resource_attributes is None) is not (path is None):
+        return []
+    return [_invalid("spec", "null" if path is None else _shown(path), _ONE_OF)]
 
 
 def _local_errors(spec: _AccessSpec, namespace: str) -> Sequence[FieldError]:
     if spec.non_resource_attributes is not None:
-        shown = msgspec.json.encode(spec.non_resource_attributes).decode()
+        shown = _shown(spec.non_resource_attributes)
         return [_invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request")]
     if spec.resource_attributes is not None and spec.resource_attributes.namespace != namespace:
         shown = f'"{spec.resource_attributes.namespace}"'
         return [_invalid("spec.resourceAttributes.namespace", shown, "must match metadata.namespace")]
     return []
+
+
+def _shown(path: _PathAttributes) -> str:
+    return msgspec.json.encode({"Path": path.path, "Verb": path.verb}).decode()
 
 
 def _invalid(field: str, shown: str, detail: str) -> FieldError:
