@@ -16,7 +16,7 @@ from planform.client.waits import Backoff
 from planform.clock import VirtualClock
 from planform.errors import BadRequest, Conflict, ServiceUnavailable
 from planform.reconcile.controller import Controller, Result
-from planform.reconcile.gate import Gate, aside
+from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
 from planform.reconcile.queue import Priority
 from planform.reconcile.sources import Source, Watches, to_owner, to_self
@@ -202,8 +202,7 @@ async def test_no_more_reconciles_are_begun_than_allowed_and_few_compute(clock: 
     async def reconcile(key: int) -> Result:
         nonlocal begun
         begun += 1
-        async with aside():
-            await release.wait()
+        await release.wait()
         return DONE
 
     subject = controller(reconcile, clock, gate=Gate(1), concurrency=10)

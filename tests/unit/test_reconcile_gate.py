@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from planform.reconcile.gate import Gate, aside
+from planform.reconcile.gate import Gate
 
 
 async def take_turns(gate: Gate, name: str, times: int, log: list[str]) -> None:
@@ -76,45 +76,100 @@ async def test_a_cancelled_waiter_leaves_its_place_and_a_turn_given_to_it_is_not
         pass
 
 
-async def test_a_reconcile_that_waits_puts_its_turn_aside() -> None:
-    gate, answered = Gate(1), asyncio.Event()
-    log = []
+async def test_of_a_thousand_woken_at_once_only_a_few_compute_in_each_round_of_the_loop() -> None:
+    gate, woken, steps = Gate(4), asyncio.Event(), 0
 
-    async def slow() -> None:
-        async with gate.turn("slow"):
-            async with aside():
-                await answered.wait()
-            log.append("slow goes on")
-            assert gate.free == 0
+    async def work() -> int:
+        nonlocal steps
+        await woken.wait()
+        steps += 1
+        await asyncio.sleep(0)
+        steps += 1
+        return steps
 
-    task = asyncio.create_task(slow())
+    async def request() -> int:
+        """What an API request sees: how many steps run while it waits for one round."""
+        before = steps
+        await asyncio.sleep(0)
+        return steps - before
+
+    tasks = [asyncio.create_task(gate.run("xr", work())) for _ in range(1000)]
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert (gate.waiting("xr"), gate.free) == (0, 4)  # all have begun, and wait
+    woken.set()
+    seen = [await request() for _ in range(100)]
+    assert 0 < max(seen) <= 4
+    await asyncio.gather(*tasks)
     await asyncio.sleep(0)
-    async with gate.turn("other"):
+    assert (steps, gate.free) == (2000, 4)
+
+
+async def test_work_that_waits_has_no_turn() -> None:
+    gate, answered = Gate(1), asyncio.Event()
+
+    async def slow() -> str:
+        await answered.wait()
+        return "done"
+
+    task = asyncio.create_task(gate.run("slow", slow()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert gate.free == 1
+    async with asyncio.timeout(1), gate.turn("other"):
         answered.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not task.done()  # it may go on, but others compute
+    assert await task == "done"
+
+
+async def test_errors_and_cancellation_reach_the_work_and_lose_no_turn() -> None:
+    gate, log = Gate(1), list[str]()
+
+    async def fails() -> None:
         await asyncio.sleep(0)
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        await gate.run("a", fails())
+
+    async def cleans_up(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            log.append(name)
+            raise
+
+    waiting = asyncio.create_task(gate.run("a", cleans_up("waiting")))
+    for _ in range(3):
         await asyncio.sleep(0)
-        log.append("other computes")
-    await task
-    assert log == ["other computes", "slow goes on"]
-    assert gate.free == 1
+    async with gate.turn("b"):
+        queueing = asyncio.create_task(gate.run("a", cleans_up("never begun")))
+        await asyncio.sleep(0)
+        assert gate.waiting("a") == 1
+        waiting.cancel()
+        queueing.cancel()
+        await asyncio.wait({queueing})
+    await asyncio.wait({waiting})
+    assert (waiting.cancelled(), queueing.cancelled()) == (True, True)
+    assert log == ["waiting"]
+    await asyncio.sleep(0)
+    assert (gate.free, gate.waiting("a")) == (1, 0)
 
 
-@pytest.mark.parametrize("failure", [ValueError("x"), asyncio.CancelledError()])
-async def test_a_wait_that_fails_loses_no_turn(failure: BaseException) -> None:
-    gate = Gate(2)
-    with pytest.raises(type(failure)):
-        async with gate.turn("a"), aside():
-            raise failure
-    assert gate.free == 2
-
-
-async def test_putting_aside_what_one_does_not_hold_does_nothing() -> None:
-    async with aside():
-        pass
+async def test_time_limits_hold_inside_the_gate() -> None:
     gate = Gate(1)
-    async with gate.turn("a"), aside(), aside():
-        assert gate.free == 1
-    assert gate.free == 1
+
+    async def hangs() -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "gave up"
+        return "unreachable"
+
+    assert await gate.run("a", hangs()) == "gave up"
 
 
 def test_a_gate_without_turns_is_refused() -> None:

@@ -49,7 +49,7 @@ class Controller(Generic[K]):
     """Reconciles the keys of its queue, several at a time but each in one pair of hands.
 
     `concurrency` bounds the reconciles that have begun; how many of them compute at a time is the gate's business. A
-    turn at the gate is taken before a key, so that the key is the most urgent one at that moment. Errors:
+    turn at the gate comes before the choice of a key, so that it is the most urgent one at that moment. Errors:
 
     - Conflict: somebody else wrote first; comes back quietly and soon.
     - PlanformError that is `retryable`: comes back after the backoff.
@@ -100,30 +100,31 @@ class Controller(Generic[K]):
             await self._slots.acquire()
             await self.queue.ready()
             begun = asyncio.Event()
-            workers.create_task(self._work(begun), name=f"reconcile {self.name}")
+            workers.create_task(self._work_in_turns(begun), name=f"reconcile {self.name}")
             await begun.wait()
 
     def close(self) -> None:
         """Take no more keys; `run` returns when those in hand are done."""
         self.queue.close()
 
-    async def _work(self, begun: asyncio.Event) -> None:
+    async def _work_in_turns(self, begun: asyncio.Event) -> None:
         try:
-            async with self._gate.turn(self.name):
-                try:
-                    key = self.queue.get_nowait()
-                except LookupError:
-                    return
-                finally:
-                    begun.set()
-                try:
-                    with fields(controller=self.name, key=str(key)):
-                        await self._attempt(key)
-                finally:
-                    self.queue.done(key)
+            await self._gate.run(self.name, self._work(begun))
         finally:
             begun.set()
             self._slots.release()
+
+    async def _work(self, begun: asyncio.Event) -> None:
+        begun.set()
+        try:
+            key = self.queue.get_nowait()
+        except LookupError:
+            return
+        try:
+            with fields(controller=self.name, key=str(key)):
+                await self._attempt(key)
+        finally:
+            self.queue.done(key)
 
     async def _attempt(self, key: K) -> None:
         started = self._clock.monotonic()

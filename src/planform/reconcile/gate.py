@@ -1,17 +1,20 @@
 """The CPU gate: a few reconciles compute at a time, and the controllers take turns.
 
-With one event loop, a thousand reconciles at once only make each other, and every API request, late. A reconcile holds
-a turn while it computes and puts it aside while it waits for something slow, such as a function. A free turn goes to
-the controller that has waited longest for one, so ten thousand keys of one do not starve the single key of another.
+All of the process shares one event loop. If a commit wakes a thousand reconciles at once, the loop runs a step of each
+before it looks at the network again, and every API request waits behind them. So a reconcile needs a turn for each
+step it computes, from one wait to the next, and few turns are given out per round of the loop. A free turn goes to the
+controller that has waited longest for one: ten thousand keys of one do not starve the single key of another.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Generator
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class Gate:
@@ -30,22 +33,30 @@ class Gate:
     def waiting(self, name: str) -> int:
         return len(self._waiting.get(name, ()))
 
+    async def run(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+        """Await the work, whose every step from one wait to the next takes a turn; while it waits, others have it.
+
+        Tasks that the work starts are its own business: they take no turns unless they are run here too.
+        """
+        return await _InTurns(self, name, work)
+
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
-        """Wait for a turn and hold it; inside, `aside()` gives it to others for a while."""
+        """Hold a turn for the whole block, waits included; for work that computes elsewhere, such as in a thread."""
         await self._take(name)
-        held = _Held(self, name)
-        token = _HELD.set(held)
         try:
             yield
         finally:
-            _HELD.reset(token)
-            if held.has_turn:
-                self._give()
+            self._give()
 
-    async def _take(self, name: str) -> None:
+    def _try_take(self) -> bool:
         if self._free and not self._waiting:
             self._free -= 1
+            return True
+        return False
+
+    async def _take(self, name: str) -> None:
+        if self._try_take():
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(name, deque()).append(waiter)
@@ -78,42 +89,44 @@ class Gate:
                 del self._waiting[name]
 
 
-class _Held:
-    """Whether the reconcile of this task has its turn just now."""
+class _InTurns(Generic[T]):
+    """Drives a coroutine step by step, each in a turn."""
 
-    __slots__ = ("gate", "has_turn", "name")
+    __slots__ = ("_gate", "_name", "_work")
 
-    def __init__(self, gate: Gate, name: str) -> None:
-        self.gate = gate
-        self.name = name
-        self.has_turn = True
+    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T]) -> None:
+        self._gate = gate
+        self._name = name
+        self._work = work
 
-    async def retake(self) -> None:
-        await self.gate._take(self.name)
-        self.has_turn = True
-
-
-_HELD: ContextVar[_Held | None] = ContextVar("held_turn", default=None)
-
-
-@asynccontextmanager
-async def aside() -> AsyncIterator[None]:
-    """Let others compute while this reconcile, or a task it started, waits for something slow.
-
-    Does nothing where no turn is held. A cancelled wait does not queue for its turn again: it is on its way out.
-    """
-    held = _HELD.get()
-    if held is None or not held.has_turn:
-        yield
-        return
-    held.has_turn = False
-    held.gate._give()
-    try:
-        yield
-    except asyncio.CancelledError:
-        raise
-    except BaseException:
-        await held.retake()
-        raise
-    else:
-        await held.retake()
+    def __await__(self) -> Generator[Any, Any, T]:
+        gate, work = self._gate, self._work
+        # A turn comes back one round of the loop after its step: those who run in the same round need another one.
+        next_round = asyncio.get_running_loop().call_soon
+        error: BaseException | None = None
+        try:
+            while True:
+                has_turn = gate._try_take()
+                if not has_turn:
+                    try:
+                        yield from gate._take(self._name).__await__()
+                        has_turn = True
+                    except asyncio.CancelledError as cancelled:
+                        error = cancelled  # the work hears of it without a turn, for it is on its way out
+                try:
+                    awaited = work.send(None) if error is None else work.throw(error)
+                except StopIteration as end:
+                    value: T = end.value
+                    return value
+                finally:
+                    if has_turn:
+                        next_round(gate._give)
+                error = None
+                try:
+                    yield awaited
+                except GeneratorExit:
+                    raise
+                except BaseException as thrown:
+                    error = thrown
+        finally:
+            work.close()
