@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.apiserver.encryption import Encryption, EncryptionKeyMissing, Key, SealBroken, add_key, load_keys
@@ -21,6 +21,7 @@ PLAIN = StoreKey("configmaps", "default", "c")
 VALUE = b'{"data":{"password":"aHVudGVyMg=="}}'
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=2000), st.sampled_from(["secrets", "widgets.example.org"]))
 def test_decode_undoes_encode_and_only_chosen_resources_are_sealed(content: bytes, resource: str) -> None:
     codec, value = Encryption([NEW, OLD]), b"{" + content

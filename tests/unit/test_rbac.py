@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.api.kinds import Kind, Object
@@ -158,12 +158,14 @@ def model(rules: Sequence[PolicyRule], wants: Attributes) -> bool:
     return any(one(rule) for rule in rules)
 
 
+@settings(deadline=None)
 @given(st.lists(RULES, max_size=3))
 def test_rules_permit_exactly_what_the_slow_model_permits(rules: list[PolicyRule]) -> None:
     for wants in EVERYTHING:
         assert any(permits(rule, wants) for rule in rules) is model(rules, wants), wants
 
 
+@settings(deadline=None)
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2))
 def test_whoever_covers_rules_may_do_all_that_they_permit(held: list[PolicyRule], wanted: list[PolicyRule]) -> None:
     missing = uncovered(held, wanted)
@@ -297,6 +299,23 @@ async def test_a_refusal_names_the_role_that_a_binding_misses(store: Store) -> N
     await put(store, binding("b", "ClusterRole/ghost", "User/bob"))
     with pytest.raises(Forbidden, match=r': rbac: RBAC: clusterrole.rbac.authorization.k8s.io "ghost" not found$'):
         rbac.authorize(BOB, asks("list", "pods"))
+
+
+async def test_a_role_missing_elsewhere_is_no_excuse_here(store: Store) -> None:
+    rbac = Rbac(store)
+    await put(store, binding("b", "Role/ghost", "User/bob", namespace="other"))
+    with pytest.raises(Forbidden, match=r'in the namespace "default"$'):
+        rbac.authorize(BOB, asks("list", "pods"))
+
+
+async def test_what_is_remembered_is_bounded_in_number_and_size(store: Store) -> None:
+    rbac = Rbac(store)
+    for number in range(20_000):
+        assert not rbac.allows(BOB, Attributes("get", path=f"/{number}"))
+    assert len(rbac._answers) <= 16_384
+    rbac.allows(BOB, Attributes("get", path="/" + "x" * 10_000))
+    rbac.allows(BOB, asks("get", "y" * 10_000))
+    assert all(sum(map(len, question)) < 1000 for question in rbac._answers)
 
 
 async def test_a_decision_says_which_binding_allowed_it(store: Store) -> None:

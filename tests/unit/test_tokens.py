@@ -244,7 +244,7 @@ async def test_a_signature_of_zeros_or_of_the_wrong_length_is_refused(tokens: Se
             tokens.verify(f"{header}.{payload}.{encoded(content)}")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @given(text=st.text(max_size=200) | st.from_regex(r"[\w-]{1,40}\.[\w-]{1,40}\.[\w-]{1,90}", fullmatch=True))
 def test_any_other_text_is_a_bad_token_and_nothing_worse(tokens: ServiceAccountTokens, text: str) -> None:
     with pytest.raises(BadToken):

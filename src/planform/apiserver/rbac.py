@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -30,10 +30,14 @@ CLUSTER_ROLE_BINDINGS: Final = f"clusterrolebindings.{GROUP}"
 SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 _RESOURCES = (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
 _MOST_USERS = 1024
-_MOST_DECISIONS = 4096
+_MOST_ANSWERS = 16_384
+_LONGEST_QUESTION = 512
 
-Question = tuple[str, str, str, str, str]
-"""Namespace, verb, group, resource, subresource: what is remembered of a decision."""
+ALL: Final = True
+Names = frozenset[str] | Literal[True]
+"""The object names that something is granted for; ALL is every name, and none at all."""
+Question = tuple[str, tuple[str, ...], str, str, str, str, str, str]
+"""User and groups, then a request but for its object name: what an answer is remembered by."""
 
 
 class RoleRef(msgspec.Struct, frozen=True):
@@ -102,45 +106,41 @@ class Decision:
     reason: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Holdings:
-    """Everything one user was given, and the answers worked out from it."""
+    """Everything one user was given, by namespace; "" is what reaches beyond namespaces."""
 
-    cluster_wide: tuple[Grant, ...]
-    by_namespace: Mapping[str, Sequence[Grant]]
-    missing: tuple[str, ...]
+    grants: Mapping[str, Sequence[Grant]]
+    missing: Mapping[str, Sequence[str]]
     """Roles that bindings name and nobody made."""
-    names: dict[Question, frozenset[str] | Literal[True]] = field(default_factory=dict)
-    """For each question the object names it is granted for; True is all of them."""
-    paths: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def rules_in(self, namespace: str) -> Iterator[tuple[Grant, PolicyRule]]:
-        """Cluster-wide rules, then those of a namespace; "" is what reaches beyond namespaces."""
-        for grant in (*self.cluster_wide, *self.by_namespace.get(namespace, ())):
-            for rule in grant.rules:
-                yield grant, rule
+        """Cluster-wide rules, then those of a namespace."""
+        for where in ("", namespace) if namespace else ("",):
+            for grant in self.grants.get(where, ()):
+                for rule in grant.rules:
+                    yield grant, rule
 
-    def names_for(self, question: Question) -> frozenset[str] | Literal[True]:
-        """Work out and remember an answer."""
-        namespace, verb, group, resource, subresource = question
+    def excuse(self, namespace: str) -> str:
+        """What to add to a refusal: roles that would perhaps have allowed it, if they were there."""
+        missing = dict.fromkeys((*self.missing.get("", ()), *(self.missing.get(namespace, ()) if namespace else ())))
+        if not missing:
+            return ""
+        text = ", ".join(missing)
+        return f"rbac: RBAC: {text}" if len(missing) == 1 else f"rbac: RBAC: [{text}]"
+
+    def names_for(self, attributes: Attributes) -> Names:
+        """The names for which a request like this one is granted."""
+        if attributes.path:
+            return ALL if any(permits(rule, attributes) for _, rule in self.rules_in("")) else frozenset()
         names: set[str] = set()
-        everything = False
-        for _, rule in self.rules_in(namespace):
-            if permits_resource(rule, verb, group, resource, subresource):
-                everything = everything or not rule.resource_names
-                names.update(rule.resource_names or ())
-        if len(self.names) >= _MOST_DECISIONS:
-            self.names.clear()
-        answer = self.names[question] = True if everything else frozenset(names)
-        return answer
-
-    def permits_path(self, attributes: Attributes) -> bool:
-        """Work out and remember whether a path may be asked for."""
-        if len(self.paths) >= _MOST_DECISIONS:
-            self.paths.clear()
-        answer = any(permits(rule, attributes) for _, rule in self.rules_in(""))
-        self.paths[attributes.verb, attributes.path] = answer
-        return answer
+        wanted = (attributes.verb, attributes.group, attributes.resource, attributes.subresource)
+        for _, rule in self.rules_in(attributes.namespace):
+            if permits_resource(rule, *wanted):
+                if not rule.resource_names:
+                    return ALL
+                names.update(rule.resource_names)
+        return frozenset(names)
 
 
 class Rbac:
@@ -152,6 +152,7 @@ class Rbac:
         self._by_subject: dict[tuple[str, str], dict[Key, Subject]] = {}
         self._aggregated: dict[str, tuple[PolicyRule, ...]] = {}
         self._holdings: dict[tuple[str, tuple[str, ...]], _Holdings] = {}
+        self._answers: dict[Question, Names] = {}
         for resource in _RESOURCES:
             for key, entry in store.list(resource):
                 self._put(key, entry.value)
@@ -170,21 +171,21 @@ class Rbac:
     def allows(self, user: User, attributes: Attributes) -> bool:
         if user.is_master:
             return True
-        holdings = self._holdings.get((user.name, user.groups)) or self._work_out(user)
-        if attributes.path:
-            known = holdings.paths.get((attributes.verb, attributes.path))
-            return holdings.permits_path(attributes) if known is None else known
         question = (
+            user.name,
+            user.groups,
             attributes.namespace,
             attributes.verb,
             attributes.group,
             attributes.resource,
             attributes.subresource,
+            attributes.path,
         )
-        names = holdings.names.get(question)
+        names = self._answers.get(question)
         if names is None:
-            names = holdings.names_for(question)
-        return names is True or attributes.name in names
+            names = self._held_by(user).names_for(attributes)
+            self._remember(question, names)
+        return names is ALL or attributes.name in names
 
     def decide(self, user: User, attributes: Attributes) -> Decision:
         """The same answer with its reason; for those who ask about access rather than for it."""
@@ -194,7 +195,7 @@ class Rbac:
         for grant, rule in holdings.rules_in("" if attributes.path else attributes.namespace):
             if permits(rule, attributes):
                 return Decision(True, f"RBAC: allowed by {grant}")
-        return Decision(False, _missing_text(holdings.missing))
+        return Decision(False, holdings.excuse(attributes.namespace))
 
     def rules_for(self, user: User, namespace: str) -> list[PolicyRule]:
         """Every rule that applies to a user in a namespace, cluster-wide ones first; "" is those alone."""
@@ -213,8 +214,8 @@ class Rbac:
         return rules
 
     def _refusal(self, user: User, attributes: Attributes) -> Forbidden:
-        reason = _missing_text(self._held_by(user).missing)
-        text = refusal_text(user, attributes) + (f": {reason}" if reason else "")
+        excuse = self._held_by(user).excuse(attributes.namespace)
+        text = refusal_text(user, attributes) + (f": {excuse}" if excuse else "")
         if attributes.path:
             return Forbidden(f"forbidden: {text}")
         return forbidden(attributes.group, attributes.resource, attributes.name, text)
@@ -226,23 +227,32 @@ class Rbac:
 
     def _work_out(self, user: User) -> _Holdings:
         granted: set[Key] = set()
-        by_namespace: dict[str, list[Grant]] = {}
-        missing: dict[str, None] = {}
+        grants: dict[str, list[Grant]] = {}
+        missing: dict[str, list[str]] = {}
         for name in (("User", user.name), *(("Group", group) for group in user.groups)):
             for key, subject in self._by_subject.get(name, {}).items():
+                if key in granted:
+                    continue
+                granted.add(key)
                 ref = self._bindings[key].role_ref
                 rules = self.role_rules(ref, key.namespace)
                 if rules is None:
-                    missing[f'{ref.kind.lower()}.{GROUP} "{ref.name}" not found'] = None
-                elif key not in granted:
-                    granted.add(key)
+                    missing.setdefault(key.namespace, []).append(f'{ref.kind.lower()}.{GROUP} "{ref.name}" not found')
+                else:
                     grant = Grant(key.name, key.namespace, ref, subject, rules)
-                    by_namespace.setdefault(key.namespace, []).append(grant)
+                    grants.setdefault(key.namespace, []).append(grant)
         if len(self._holdings) >= _MOST_USERS:
             del self._holdings[next(iter(self._holdings))]
-        holdings = _Holdings(tuple(by_namespace.pop("", ())), by_namespace, tuple(missing))
-        self._holdings[user.name, user.groups] = holdings
+        holdings = self._holdings[user.name, user.groups] = _Holdings(grants, missing)
         return holdings
+
+    def _remember(self, question: Question, names: Names) -> None:
+        """Bounded in number, and in size: strangers choose what stands in a path."""
+        if len(question[2]) + len(question[5]) + len(question[6]) + len(question[7]) > _LONGEST_QUESTION:
+            return
+        if len(self._answers) >= _MOST_ANSWERS:
+            self._answers.clear()
+        self._answers[question] = names
 
     def _collect(self, name: str, seen: set[str]) -> Iterator[PolicyRule]:
         """The rules of a ClusterRole, or of all that it aggregates, through any number of steps and round no circle."""
@@ -269,6 +279,7 @@ class Rbac:
                 if change.type is not ChangeType.DELETED:
                     self._put(change.key, change.value)
         if touched:
+            self._answers.clear()
             self._holdings.clear()
             self._aggregated.clear()
 
@@ -311,12 +322,6 @@ def forbidden(group: str, resource: str, name: str, text: str) -> Forbidden:
     """`widgets.example.org "x" is forbidden: ...`."""
     what = qualified(group, resource) + (f' "{name}"' if name else "")
     return Forbidden(f"{what} is forbidden: {text}", details=naming(group, resource, name))
-
-
-def _missing_text(missing: Sequence[str]) -> str:
-    if not missing:
-        return ""
-    return f"rbac: RBAC: {missing[0]}" if len(missing) == 1 else f"rbac: RBAC: [{', '.join(missing)}]"
 
 
 def _subject_name(subject: Subject, binding_namespace: str) -> tuple[str, str]:
