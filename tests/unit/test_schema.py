@@ -606,6 +606,16 @@ def test_a_recursive_schema_is_walked_as_deep_as_the_object_goes() -> None:
     assert schema.has_defaults
 
 
+def test_an_object_that_is_nested_too_deeply_is_refused() -> None:
+    schema = compile_schema(
+        {"$ref": "t"}, resolve=lambda reference: {"type": "object", "properties": {"x": {"$ref": "t"}}}
+    )
+    obj: Json = {}
+    for _ in range(2000):
+        obj = {"x": obj}
+    assert [error.detail for error in schema.admit(obj).errors] == ['Invalid value: "": object is nested too deeply']
+
+
 def test_a_reference_that_nobody_resolves_is_refused() -> None:
     with pytest.raises(InvalidSchema, match="#/x"):
         compile_schema({"$ref": "#/x"})

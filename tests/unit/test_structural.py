@@ -281,3 +281,13 @@ def test_all_faults_are_reported_at_once() -> None:
 def test_a_field_path_is_followed_through_the_schema(text: str, rendered: str | None) -> None:
     schema = {"type": "object", "properties": {"x": TEXT, "m": {"type": "object", "additionalProperties": TEXT}}}
     assert field_path(schema, text) == rendered
+
+
+def test_a_schema_deeper_than_anybody_needs_is_refused() -> None:
+    schema: Json = {"type": "string"}
+    for _ in range(400):
+        schema = {"type": "object", "properties": {"x": schema}}
+    assert complaints(schema) == ["s: Forbidden: schema must not be nested deeper than 100 levels"]
+    for _ in range(320):
+        schema = schema["properties"]["x"]
+    assert complaints(schema) == []

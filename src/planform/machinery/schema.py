@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from planform.errors import FieldError
+from planform.machinery import schema_findings as say
 from planform.machinery.schema_embedded import IS_RESOURCE, RESOURCE_FIELDS
 from planform.machinery.schema_findings import Findings, MapKey, Path, render, steps
 from planform.machinery.schema_values import (
@@ -120,12 +121,10 @@ class Schema:
         that would have been dropped is an error.
         """
         walk = _Walk(collect_unknown=collect_unknown, null_errors=null_errors)
-        root = self._root
-        if type(obj) is root.expected:
-            if root.visit is not None:
-                root.visit(obj, None, walk)
-        else:
-            _settle(root, obj, None, walk)
+        try:
+            _settle(self._root, obj, None, walk)
+        except RecursionError:  # only a schema that refers to itself lets an object be that deep
+            return Findings([], [say.invalid(say.NOWHERE, "", "object is nested too deeply")])
         errors = walk.errors
         if errors and old is not None:
             errors = [found for found in errors if not self._unchanged(steps(found[0]), obj, old)]

@@ -39,11 +39,17 @@ _STRUCTURE_ONLY = {
 """What describes structure and so may not stand inside allOf, anyOf, oneOf or not, and the complaint if it does."""
 
 
+MAX_DEPTH = 100
+"""Deeper than any real schema; it bounds the recursion of all that works with schemas and their objects."""
+
+
 def structural_errors(schema: SchemaDict, path: str) -> list[FieldError]:
     """Everything that keeps a CRD with this root schema from being created; `path` is where the schema stands.
 
     Defaults are tried against the schema only if the schema itself is in order.
     """
+    if _is_too_deep(schema):
+        return [say.forbidden(path, f"schema must not be nested deeper than {MAX_DEPTH} levels")]
     errors = sorted(
         [
             *_structure(schema, path, level="root"),
@@ -55,6 +61,19 @@ def structural_errors(schema: SchemaDict, path: str) -> list[FieldError]:
     if schema.get("nullable"):
         errors.append(say.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
     return list(dict.fromkeys(errors)) or list(_defaults(schema, path))
+
+
+def _is_too_deep(schema: SchemaDict) -> bool:
+    level = [schema]
+    for _ in range(MAX_DEPTH):
+        level = [
+            sub
+            for parent in level
+            for sub in (*(sub for _, sub, _ in _children(parent, "")), *(sub for sub, _ in _junctions(parent, "")))
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _children(schema: SchemaDict, path: str) -> Iterator[tuple[str, Any, str]]:
