@@ -7,7 +7,7 @@ import os
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -152,6 +152,32 @@ async def test_a_due_certificate_is_renewed_while_the_server_runs(directory: Pat
         assert pki.renew_if_due(clock.now() + SERVER_LIFETIME - RENEW_BEFORE)
         assert await shown(port) != before
         assert not pki.renew_if_due(clock.now() + SERVER_LIFETIME - RENEW_BEFORE)
+
+
+async def test_a_server_that_runs_for_long_renews_by_itself_and_survives_a_failure(
+    directory: Path, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    pki = Pki(directory, clock=clock)
+    pki.tls_context()
+    first = (directory / "server.pem").read_bytes()
+    task = asyncio.create_task(pki.keep_renewed())
+    await asyncio.sleep(0)
+    key = (directory / "ca.key").read_bytes()
+    (directory / "ca.key").unlink()
+    await clock.advance((SERVER_LIFETIME - RENEW_BEFORE).total_seconds() + 1)
+    await _until(lambda: "cannot be renewed" in caplog.text)
+    (directory / "ca.key").write_bytes(key)
+    await clock.advance(3600)
+    await _until(lambda: (directory / "server.pem").read_bytes() != first)
+    assert not task.done()
+    task.cancel()
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """Let the loop and its threads go on until something holds."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110  # a thread has no event to wait for
+            await asyncio.sleep(0.001)
 
 
 async def test_another_name_means_another_certificate_and_the_same_names_the_same(

@@ -12,6 +12,7 @@ the certificates, so that an ordinary start neither imports a cryptography libra
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import socket
@@ -19,6 +20,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 CA_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=90)
+LOOK_EVERY = timedelta(hours=1)
 LOOPBACK_NAMES = (
     "localhost",
     "127.0.0.1",
@@ -170,9 +173,9 @@ class Pki:
 
     def renew_if_due(self, now: datetime) -> bool:
         """Issue the server's certificate anew when it nears its end or lacks a name; True if that was done."""
-        server = self._server
-        if server is not None and server.names == list(self._names) and now < server.not_after - RENEW_BEFORE:
+        if not self._is_due(now):
             return False
+        server = self._server
         with locked(self._directory / ".lock"):
             authority = self._authority()
             not_after = min(now + SERVER_LIFETIME, authority.not_after)
@@ -187,6 +190,24 @@ class Pki:
         if self._context is not None:
             self._context.load_cert_chain(self._directory / "server.pem")
         return True
+
+    async def keep_renewed(self) -> None:
+        """Look every hour whether renewal is due, until cancelled. A failure is logged and tried again."""
+        while True:
+            await self._clock.sleep(LOOK_EVERY.total_seconds())
+            now = self._clock.now()
+            if not self._is_due(now):
+                continue
+            await asyncio.to_thread(import_module, "planform.apiserver.certificates")  # it is large
+            try:
+                if self.renew_if_due(now):
+                    log.info("the server's certificate was renewed")
+            except (PkiError, OSError) as error:
+                log.error("the server's certificate cannot be renewed: %s", error)
+
+    def _is_due(self, now: datetime) -> bool:
+        server = self._server
+        return server is None or server.names != list(self._names) or now >= server.not_after - RENEW_BEFORE
 
     # -- clients
 
@@ -248,7 +269,7 @@ class Pki:
                 what = f'user "{user}"' if user else f"serial number {wanted}"
                 raise UsageError(
                     f"no certificate that is still valid was issued for {what}",
-                    hint="list what was issued: planform kubeconfig list",
+                    hint="it may have expired already, or was issued by another control plane",
                 )
             path = self._directory / "revoked.json"
             revoked = _parse_revoked(path.read_bytes() if path.exists() else b"")
