@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from planform.clock import VirtualClock
 from planform.errors import StoreClosed, StoreFailed
-from planform.store import Change, ChangeType, Compacted, Entry, Key, Store, Write, open_store
+from planform.store import Change, ChangeType, Compacted, Entry, HistoryLimits, Key, Store, Write, open_store
 from planform.telemetry.metrics import Registry
 
 
@@ -218,6 +219,24 @@ async def test_a_list_below_the_floor_is_refused(store: Store) -> None:
     with pytest.raises(Compacted) as refusal:
         await store.list_at("widgets.example.org", None, 4)
     assert (refusal.value.requested, refusal.value.floor) == (4, 5)
+
+
+async def test_a_list_at_an_old_version_is_not_touched_by_writes_while_it_is_read() -> None:
+    async with await open_store(None, clock=VirtualClock(), history=HistoryLimits(ring_events=1)) as store:
+        await fill(store, key("a"), key("b"), key("c"), key("a"), key("b"))
+        reading = asyncio.ensure_future(store.list_at("widgets.example.org", None, 2))
+        await asyncio.sleep(0)
+        await asyncio.gather(store.stage(key("a"), None), store.stage(key("c"), b"x"), store.stage(key("new"), b"x"))
+        assert [(each.name, entry.rv) for each, entry in await reading] == [("a", 1), ("b", 2)]
+
+
+async def test_compaction_leaves_only_what_is_current_or_kept(store: Store) -> None:
+    await fill(store, key("a"), key("a"), key("b"), key("a"))
+    await store.stage(key("b"), None)
+    await store.compact(6)
+    database = sqlite3.connect(store.path)
+    assert database.execute("SELECT rv FROM log").fetchall() == [(4,)]
+    database.close()
 
 
 async def test_resources_are_those_that_hold_objects(store: Store) -> None:

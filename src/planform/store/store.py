@@ -149,7 +149,8 @@ class Store:
     async def list_at(self, resource: str, namespace: str | None, rv: int) -> Snapshot:
         """The objects as they were at exactly that resource version. Raises Compacted if it is below the floor.
 
-        An object that has changed since was, at `rv`, what the first change after it replaced.
+        An object that has changed since was, at `rv`, what the first change after it replaced. That holds for
+        changes made while the log is read as well: they replace what this list has pinned.
         """
         if rv > self._revision:
             raise ValueError(f"resource version {rv} has not been reached, the store is at {self._revision}")
@@ -161,8 +162,6 @@ class Store:
             changes = self.recent(position, SLICE)
             for change in await self.recall(position, SLICE) if changes is None else changes:
                 key, position = change.key, change.rv
-                if position > upto:
-                    break
                 if key.resource != resource or (namespace is not None and key.namespace != namespace) or key in undone:
                     continue
                 undone.add(key)
