@@ -16,6 +16,7 @@ from planform.machinery.names import label_problems, path_segment_problems
 
 PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _DATA_LIMIT = 1024 * 1024
+_SURELY_FITS = _DATA_LIMIT // 4  # so many characters are never more bytes than the limit
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}$")
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)$")
 _SECRET_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -44,6 +45,7 @@ class Plain(Strategy):
 
     counts_generations: ClassVar[bool] = False
     allows_blind_update: ClassVar[bool] = True
+    allows_bare_finalizers: ClassVar[bool] = False
 
 
 class Namespaces(Plain):
@@ -84,6 +86,14 @@ class Namespaces(Plain):
 class ConfigMaps(Plain):
     def validate(self, new: Object, old: Object | None, subresource: str) -> Sequence[FieldError]:
         data, binary = new.get("data") or {}, new.get("binaryData") or {}
+        if (
+            not binary
+            and old is None
+            and all(map(_DATA_KEY.match, data))
+            and sum(map(len, data.values())) < _SURELY_FITS
+        ):
+            if "." not in data and ".." not in data:
+                return ()
         errors = [*_key_errors("data", data), *_key_errors("binaryData", binary)]
         errors += [
             invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in data if key in binary
@@ -272,6 +282,7 @@ class RoleBindings(Plain):
 class Services(Strategy):
     counts_generations: ClassVar[bool] = False
     allows_blind_update: ClassVar[bool] = True
+    allows_bare_finalizers: ClassVar[bool] = False
     selectable: ClassVar[Mapping[str, str]] = {"spec.clusterIP": "spec.clusterIP", "spec.type": "spec.type"}
 
     def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
@@ -297,6 +308,7 @@ class Workloads(Strategy):
     """Deployments and their like: stored for those who compose them, run by nobody here."""
 
     allows_blind_update: ClassVar[bool] = True
+    allows_bare_finalizers: ClassVar[bool] = False
 
     def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
         spec = new.get("spec")

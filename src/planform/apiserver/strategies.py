@@ -21,6 +21,8 @@ class Strategy:
     allows_blind_update: ClassVar[bool] = False
     """Whether a PUT without resourceVersion overwrites instead of being refused."""
     keeps_status_on_create: ClassVar[bool] = False
+    allows_bare_finalizers: ClassVar[bool] = True
+    """Whether a finalizer without a domain is warned about instead of refused."""
     selectable: ClassVar[Mapping[str, str]] = {}
     """Field selectors beyond metadata.name and metadata.namespace: label to dotted path."""
 

@@ -16,7 +16,7 @@ from planform.machinery import names
 _RULES_SKIPPED = FieldError(
     "<nil>",
     "FieldValueInvalid",
-    'Invalid value: "null": some validation rules were not checked because the object was invalid; '
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
 
@@ -64,7 +64,10 @@ def admit(
             )
         )
     errors += names.validate_metadata(
-        new["metadata"], namespaced=served.kind.namespaced, name_rule=served.strategy.name_problems
+        new["metadata"],
+        namespaced=served.kind.namespaced,
+        name_rule=served.strategy.name_problems,
+        bare_finalizers=served.strategy.allows_bare_finalizers,
     )
     errors += served.strategy.validate(new, old, subresource)
     if served.rules is not None:

@@ -500,7 +500,7 @@ def _check_identity(served: ServedKind, obj: Object) -> None:
             raise BadRequest(f"the kind in the data ({kind}) does not match the expected kind ({served.kind.kind})")
         error = FieldError("kind", "FieldValueInvalid", f'Invalid value: "{kind}": must be {served.kind.kind}')
         name = str((obj.get("metadata") or {}).get("name", ""))
-        raise Invalid.of(served.kind.group, served.kind.kind, name, [error])
+        raise Invalid.of(served.kind.group, kind, name, [error])
 
 
 def _place(served: ServedKind, metadata: Object, namespace: str) -> None:
