@@ -271,6 +271,16 @@ async def test_a_busy_server_is_asked_again_when_it_says_so(server: ApiServer, c
             await client.create(widget("a"))
 
 
+async def test_a_warning_is_logged_once(
+    server: ApiServer, clock: InstantClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.replies = [answer(widget("a"), Warning='299 - "unknown field \\"spec.x\\""')]
+    async with connected(server, clock) as client:
+        await client.create(widget("a"))
+        await client.create(widget("a"))
+    assert [record.getMessage() for record in caplog.records] == ['the server warns: unknown field "spec.x"']
+
+
 async def test_a_broken_connection_is_tried_again_only_where_that_is_safe(
     server: ApiServer, clock: InstantClock
 ) -> None:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planform.api.kinds import GVK, Object
 from planform.client.cache import Cache, by_label, by_owner_uid
@@ -205,3 +207,54 @@ def test_a_cache_of_some_objects_cannot_stand_for_all(engine: MemoryEngine, cloc
     some = Cache(engine, WIDGET, clock=clock, rng=Random(1), namespace="default")
     with pytest.raises(ValueError, match="does not hold all objects"):
         CachedClient(engine, {WIDGET: some})
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["create", "update", "delete", "end", "expire", "wait"]), st.integers(0, 3)),
+        max_size=30,
+    )
+)
+def test_whatever_happens_to_the_watch_a_cached_client_reads_what_it_wrote(steps: list[tuple[str, int]]) -> None:
+    async def play() -> None:
+        engine, clock = MemoryEngine(), VirtualClock()
+
+        async def time_passes() -> None:
+            while True:
+                await clock.advance(0.5)
+
+        passing = asyncio.create_task(time_passes())
+        indexes = {"owner": by_owner_uid}
+        async with Cache(engine, WIDGET, clock=clock, rng=Random(1), indexes=indexes, wait_seconds=3600) as cache:
+            client = CachedClient(engine, {WIDGET: cache})
+            await cache.synced()
+            for step, number in steps:
+                name = f"w{number}"
+                exists = (WIDGET, "default", name) in engine.objects
+                if step == "create" and not exists:
+                    await client.create(widget(name, owner=str(number % 2)))
+                elif step == "update" and exists:
+                    await client.update(widget(name, owner=str(engine.version % 2), size=engine.version))
+                elif step == "delete" and exists:
+                    await client.delete(WIDGET, name, namespace="default")
+                elif step == "end":
+                    engine.end_streams()
+                elif step == "expire":
+                    engine.end_streams(forget_history=True)
+                elif step == "wait":
+                    for _ in range(number * 5):
+                        await asyncio.sleep(0)
+                there = await engine.list(WIDGET)
+                cached = await client.list(WIDGET)
+                assert [_told(obj) for obj in cached.items] == [_told(obj) for obj in there.items]
+                for owner in ("0", "1"):
+                    found = [_told(obj) for obj in await cache.find("owner", owner)]
+                    assert found == [_told(obj) for obj in there.items if owner in by_owner_uid(obj)]
+        passing.cancel()
+
+    asyncio.run(play())
+
+
+def _told(obj: Object) -> tuple[str, str]:
+    return obj["metadata"]["name"], obj["metadata"]["resourceVersion"]

@@ -26,7 +26,7 @@ SLICE = 64
 """So many events may be told before others on the event loop get a turn."""
 
 HEALTHY_SECONDS = 1.0
-"""A stream that lived this long was not refused: the next one may follow at once."""
+"""A stream that lived this long, or told anything, was not refused: the next one may follow soon."""
 
 _logger = logging.getLogger(__name__)
 
@@ -133,6 +133,7 @@ class Informer:
         self._backoff = backoff
         self._seen: dict[ObjectKey, Seen] = {}
         self._position = ""  # every change up to this resource version has been told; empty: list first
+        self._told = 0  # events of the stream that is open, or was last
         self._synced = asyncio.Event()
         self.restarts = 0  # lists and watches that failed or were refused
 
@@ -160,7 +161,7 @@ class Informer:
     async def run(self) -> None:
         failures = 0
         while True:
-            started = self._clock.monotonic()
+            started, self._told = self._clock.monotonic(), 0
             try:
                 if not self._position:
                     await self._list()
@@ -173,7 +174,7 @@ class Informer:
             except PlanformError as error:
                 if failures == 0:
                     _logger.warning("watching %s: %s; trying again", self._gvk, error)
-            if self._clock.monotonic() - started >= HEALTHY_SECONDS:
+            if self._told or self._clock.monotonic() - started >= HEALTHY_SECONDS:
                 failures = 0
             failures += 1
             self.restarts += 1
@@ -204,7 +205,6 @@ class Informer:
             bookmarks=True,
         )
         async with stream as events:
-            told = 0
             async for kind, obj in events:
                 if kind == "DELETED":
                     if self._seen.pop(key_of(obj), None) is not None:
@@ -214,8 +214,8 @@ class Informer:
                 else:
                     self._observe(obj, listed=False)
                 self._position = obj["metadata"]["resourceVersion"]
-                told += 1
-                if told % SLICE == 0:  # a stream with much to tell does not wait by itself
+                self._told += 1
+                if self._told % SLICE == 0:  # a stream with much to tell does not wait by itself
                     await asyncio.sleep(0)
 
     def _observe(self, obj: Object, *, listed: bool) -> ObjectKey:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -33,6 +34,11 @@ RETRIES = 5
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes one watch event may have. An object has 3 MiB at most on the way in; what is longer is no event."""
+
+MOST_WARNINGS = 1000
+"""Texts of warnings that are remembered, so that each is logged once."""
+
+_WARNING = re.compile(r'^299 \S+ "(.*)"$')  # the form that Kubernetes uses of RFC 7234
 
 _RESETS = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
 
@@ -81,6 +87,7 @@ class Transport:
         self._backoff = Backoff(first=0.1, most=5, jitter=0.5)
         self._sessions: _Sessions | None = None
         self._retired: list[_Sessions] = []
+        self._warned: set[str] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -152,6 +159,7 @@ class Transport:
                 raise self._unreachable(error) from error
             except aiohttp.ClientError as error:
                 raise self._unreachable(error) from error
+            self._pass_on_warnings(response, f"{method} {path}")
             if response.status < 400:
                 return Answer(response.status, response.content_type, content)
             failure = error_of(response.status, content, f"{method} {path}")
@@ -203,6 +211,16 @@ class Transport:
                 return
             finally:
                 response.close()
+
+    def _pass_on_warnings(self, response: aiohttp.ClientResponse, request: str) -> None:
+        """Log what the server warns of (a deprecated version, an unknown field), each text once."""
+        for header in response.headers.getall("Warning", ()):
+            text = _WARNING.sub(r"\1", header).replace('\\"', '"')
+            if text not in self._warned:
+                if len(self._warned) >= MOST_WARNINGS:
+                    self._warned.clear()
+                self._warned.add(text)
+                _logger.warning("the server warns: %s", text, extra={"request": request})
 
     def _url(self, path: str, query: Mapping[str, str]) -> URL:
         url = URL(self._connection.server + path, encoded=True)
