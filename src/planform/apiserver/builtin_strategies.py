@@ -91,9 +91,10 @@ class ConfigMaps(Plain):
             and old is None
             and all(map(_DATA_KEY.match, data))
             and sum(map(len, data.values())) < _SURELY_FITS
+            and "." not in data
+            and ".." not in data
         ):
-            if "." not in data and ".." not in data:
-                return ()
+            return ()
         errors = [*_key_errors("data", data), *_key_errors("binaryData", binary)]
         errors += [
             invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in data if key in binary

@@ -12,12 +12,12 @@ class RequestMetrics:
 
     def __init__(self, metrics: Registry) -> None:
         self._requests = metrics.counter(
-            "planform_api_requests_total", "Requests answered, by verb, resource and code.", ["verb", "resource", "code"]
+            "planform_api_requests_total",
+            "Requests answered, by verb, resource and code.",
+            ["verb", "resource", "code"],
         )
 
-    def answered(
-        self, request: HttpRequest, user: User, attributes: Attributes | None, response: HttpResponse
-    ) -> None:
+    def answered(self, request: HttpRequest, user: User, attributes: Attributes | None, response: HttpResponse) -> None:
         if attributes is None:
             labels = ("", "")
         elif attributes.path:

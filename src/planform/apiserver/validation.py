@@ -13,6 +13,8 @@ from planform.apiserver.requests import Request
 from planform.errors import BadRequest, FieldError, Invalid
 from planform.machinery import names
 
+_CEL_BUDGET = 500_000
+"""Steps that the rules of one object may take together: well under what would hold up others on the loop."""
 _RULES_SKIPPED = FieldError(
     "<nil>",
     "FieldValueInvalid",
@@ -31,6 +33,7 @@ def admit(
     unknown: list[str],
     subresource: str = "",
     patching: bool = False,
+    applying: bool = False,
 ) -> None:
     """Bring `new` into the shape that is stored, in place, or raise what is wrong with it.
 
@@ -40,7 +43,7 @@ def admit(
     errors: list[FieldError] = []
     schema = served.schema
     if schema is not None:
-        findings = schema.admit(new, old=old, collect_unknown=request.validation != "Ignore")
+        findings = schema.admit(new, old=old, collect_unknown=request.validation != "Ignore", null_errors=applying)
         unknown += findings.unknown
         errors += findings.errors
         if served.storage is not None and served.storage.schema is not None:
@@ -74,7 +77,7 @@ def admit(
         if errors:
             errors.append(_RULES_SKIPPED)
         else:
-            errors += served.rules.check(new, old)
+            errors += served.rules.check(new, old, budget=_CEL_BUDGET)
     if errors:
         raise Invalid.of(served.kind.group, served.kind.kind, meta.name_of(new), errors)
     for warning in served.strategy.warnings(new, old):

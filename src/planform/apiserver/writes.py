@@ -92,7 +92,7 @@ async def create(
     metadata["creationTimestamp"] = now
     if served.strategy.counts_generations:
         metadata["generation"] = 1
-    validation.admit(core, served, obj, None, request, unknown=unknown, patching=patching)
+    validation.admit(core, served, obj, None, request, unknown=unknown, patching=patching, applying=patching)
     if client_managed:
         metadata["managedFields"] = client_managed
     elif not patching:
@@ -306,7 +306,17 @@ async def modify(
             found = list(findings)
             _settle_metadata(served, key, new, old, found, applying=applying)
             _confine(served, new, old, subresource)
-            validation.admit(core, served, new, old, request, unknown=found, subresource=subresource, patching=patching)
+            validation.admit(
+                core,
+                served,
+                new,
+                old,
+                request,
+                unknown=found,
+                subresource=subresource,
+                patching=patching,
+                applying=applying,
+            )
             _check_finalizers(served, key, new, old)
             if not applying:
                 _track(core, served, new, old, request, subresource)

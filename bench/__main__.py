@@ -1,0 +1,28 @@
+"""`python -m bench [NAME] [OPTIONS]`: run one benchmark, or all of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import bench
+
+_PARTS = frozenset({"__main__", "report"})
+
+
+def main() -> int:
+    names = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in _PARTS]
+    chosen = sys.argv[1:2]
+    if chosen and chosen[0] not in names:
+        print(f"there is no benchmark {chosen[0]!r}; there are: {', '.join(names)}", file=sys.stderr)
+        return 2
+    worst = 0
+    for name in chosen or names:
+        result = importlib.import_module(f"bench.{name}").main(sys.argv[2:])
+        worst = max(worst, result if isinstance(result, int) else 0)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
