@@ -28,7 +28,7 @@ from planform.errors import (
     NotFound,
     UnsupportedMediaType,
 )
-from planform.reconcile.election import LEASE, Election
+from planform.reconcile.election import LEASE, Election, Terms
 from tests.harness.kubernetes import RealKubernetes, kubernetes_engine
 
 __all__ = ["kubernetes_engine"]
@@ -320,7 +320,13 @@ async def test_one_of_two_candidates_holds_the_lease(client: KubernetesClient, n
 
     async def candidate(identity: str, ends: asyncio.Event) -> None:
         election = Election(
-            client, name="plane", namespace=namespace, identity=identity, clock=SystemClock(), rng=Random(identity)
+            client,
+            name="plane",
+            namespace=namespace,
+            identity=identity,
+            clock=SystemClock(),
+            rng=Random(identity),
+            terms=Terms(lease=3, renew=2, retry=0.05),
         )
 
         async def work() -> None:
