@@ -1,0 +1,51 @@
+"""The Protocols around a function call; transports, caches and recorders implement them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from planform.functions.values import FunctionRequest, FunctionResponse, Object, ResourceSelector, SchemaSelector
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRevision:
+    """The revision of a function that a step was resolved to. Everything downstream is keyed by it, never by a name.
+
+    `digest` identifies its content: two revisions with one digest behave alike, and the response cache relies on it.
+    """
+
+    function: str
+    name: str
+    digest: str
+    deterministic: bool = False
+
+
+class FunctionRunner(Protocol):
+    """Runs one function once. A cache, a recorder or a requirements loop is a runner around a runner."""
+
+    async def run(self, revision: FunctionRevision, request: FunctionRequest, /) -> FunctionResponse:
+        """Raises a FunctionError that names the revision and what went wrong."""
+        ...
+
+
+class ResourceReader(Protocol):
+    """Reads what functions ask for."""
+
+    async def read(self, selector: ResourceSelector, /) -> Sequence[Object]:
+        """The objects, sorted by namespace and name; empty if there are none or the kind is not served."""
+        ...
+
+    async def schema(self, selector: SchemaSelector, /) -> Object | None:
+        """The OpenAPI v3 schema of a kind with references inlined; None if it is not served."""
+        ...
+
+
+class BuiltinFunction(Protocol):
+    """A function that ships with planform and runs in this process on plain values, without waiting."""
+
+    name: str
+    deterministic: bool
+
+    def __call__(self, request: FunctionRequest, /) -> FunctionResponse: ...
