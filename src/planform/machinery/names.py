@@ -145,6 +145,8 @@ def validate_metadata(
 
     `bare_finalizers` says whether a finalizer may have no domain: built-in kinds allow only the standard ones.
     """
+    if _is_plainly_valid(metadata, namespaced, name_rule):
+        return []
     return [
         *_name_errors(metadata, name_rule),
         *_namespace_errors(metadata, namespaced),
