@@ -105,7 +105,8 @@ class ServedKind:
             return None
         schema = self.openapi
         if self.builtin:  # metadata has rules of its own, and for built-in kinds nothing to add to them
-            properties = {name: value for name, value in schema["properties"].items() if name != "metadata"}
+            known = ("apiVersion", "kind", "metadata")
+            properties = {name: value for name, value in schema["properties"].items() if name not in known}
             schema = {**schema, "properties": properties}
         return compile_schema(schema, resolve=self.resolve, root=True)
 
