@@ -59,7 +59,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(helm: Progr
         (3, "deployed"),
     ]
     assert [release["name"] for release in helm("list", "-o", "json").json()] == ["shop"]
-    assert "colour: red" in helm("get", "manifest", "shop").out
+    assert 'colour: "red"' in helm("get", "manifest", "shop").out
 
     assert helm("uninstall", "shop").out == 'release "shop" uninstalled\n'
     assert names(kubectl) == set()
