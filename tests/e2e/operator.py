@@ -3,7 +3,8 @@
 `test_kopf.py` starts it with `kopf run`; it knows nothing of the server it runs on.
 """
 
-# mypy: disable-error-code="untyped-decorator"  # kopf's decorators carry no types that mypy is shown here
+# kopf's types are not shown to mypy here, so its decorators have none.
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 from typing import Any
