@@ -159,7 +159,8 @@ end
 function request()
   counter = counter + 1
   if mode == "create" then
-    local body = string.format('{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s-%d-%d","labels":{"app":"bench"}},"data":{%s}}', prefix, id, counter, data)
+    local metadata = string.format('{"name":"%s-%d-%d","labels":{"app":"bench"}}', prefix, id, counter)
+    local body = '{"apiVersion":"v1","kind":"ConfigMap","metadata":' .. metadata .. ',"data":{' .. data .. '}}'
     return wrk.format("POST", "/api/v1/namespaces/default/configmaps", headers, body)
   end
   return wrk.format("GET", "/api/v1/namespaces/default/configmaps/" .. prefix .. "-" .. (counter % count), headers)
@@ -317,8 +318,9 @@ async def fan_out(target: Target) -> float:
         for event in begun:
             await event.wait()
         started = time.perf_counter()
-        for connection in range(10):
-            tasks.create_task(write(connection, range(EVENTS // 10)))
+        for connection in range(CONNECTIONS):
+            share = EVENTS // CONNECTIONS + (connection < EVENTS % CONNECTIONS)
+            tasks.create_task(write(connection, range(share)))
     return WATCHERS * EVENTS / (time.perf_counter() - started)
 
 
@@ -352,7 +354,7 @@ async def fill(directory: Path, count: int) -> int:
 
         async def writer() -> None:
             for number in numbers:
-                await client.create(config_map(f"big-{number}", size=1050))
+                await client.create(config_map(f"big-{number}", size=1425))
 
         await asyncio.gather(*(writer() for _ in range(256)))
         rows = store.list("configmaps", "default", limit=100)

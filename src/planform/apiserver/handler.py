@@ -42,6 +42,7 @@ _PATCH_TYPES = {patch_type.value: patch_type for patch_type in PatchType}
 _NO_METHOD = "the server does not allow this method on the requested resource"
 _NO_RESOURCE = "the server could not find the requested resource"
 _LIST_CHUNK = 500
+_GATHER_SECONDS = 0.005
 _Query = Mapping[str, list[str]]
 
 
@@ -598,7 +599,7 @@ def _watch_options(query: _Query, core: Core) -> reads.WatchOptions:
     _check_version(version)
     seconds = _number(query, "timeoutSeconds")
     timeout = float(seconds) if seconds > 0 else core.rng.uniform(1800, 3600)
-    return reads.WatchOptions(version, initial, _true(query, "allowWatchBookmarks"), timeout)
+    return reads.WatchOptions(version, initial, _true(query, "allowWatchBookmarks"), timeout, gather=_GATHER_SECONDS)
 
 
 def _check_version(version: str) -> None:

@@ -100,7 +100,7 @@ async def _continued(core: Core, served: ServedKind, namespace: str | None, opti
     if rv == -1:
         return core.store.snapshot(served.resource, namespace), after
     if rv > core.store.revision:
-        raise BadRequest(f"invalid continue token: resource version {rv} has not been reached")
+        raise BadRequest(f"continue key is not valid: resource version {rv} has not been reached")
     pinned = pins(core).get((served.resource, namespace, rv))
     if pinned is not None:
         return pinned, after
@@ -178,7 +178,7 @@ def decode_token(token: str) -> tuple[int, Key]:
         if fields["v"] != "meta.k8s.io/v1" or type(rv) is not int or type(start) is not str:
             raise ValueError("unexpected fields")
     except (ValueError, KeyError, TypeError) as error:
-        raise BadRequest(f"invalid continue token: {error}") from error
+        raise BadRequest("continue key is not valid: it is not a token that this server gave out") from error
     namespace, slash, name = start.rstrip("\0").rpartition("/")
     return rv, Key("", namespace if slash else "", name)
 
@@ -232,6 +232,8 @@ class WatchOptions:
     timeout: float | None = None
     bookmark_every: float = 60.0
     buffer: int = 1000
+    gather: float = 0.0
+    """In a burst, seconds to let more changes gather before the next batch; the first of a burst never waits."""
 
 
 async def watch(
@@ -255,6 +257,7 @@ async def watch(
         raise _too_old(start, core) from error
     loop = asyncio.get_running_loop()
     deadline = loop.time() + options.timeout if options.timeout is not None else None
+    sent = 0.0
     async with stream:
         if initial:
             snapshot = core.store.snapshot(served.resource, namespace)
@@ -283,6 +286,11 @@ async def watch(
             emissions = await _emissions(core, served, changes, matches)
             if emissions:
                 yield emissions
+                if options.gather:
+                    now = loop.time()
+                    if now - sent < 4 * options.gather:
+                        await asyncio.sleep(options.gather)
+                    sent = now
 
 
 def _watch_start(options: WatchOptions) -> int | None:
