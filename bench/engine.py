@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -422,7 +422,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     report = Report(f"engine, on {os.cpu_count()} cores")
     quick = options.quick
-    parts = {
+    parts: dict[str, Callable[[], None]] = {
         "local": lambda: bench_local(report, 6_400 if quick else 12_800, 1 if quick else 5),
         "https": lambda: bench_https(report, 4 if quick else 8, 1 if quick else 3),
         "watch": lambda: bench_watch(report, 1 if quick else 3),

@@ -46,7 +46,7 @@ def admit(
         findings = schema.admit(new, old=old, collect_unknown=request.validation != "Ignore", null_errors=applying)
         unknown += findings.unknown
         errors += findings.errors
-        if served.storage is not None and served.storage.schema is not None:
+        if served.conversion is None and served.storage is not None and served.storage.schema is not None:
             served.storage.schema.prune(new)
             served.storage.schema.default(new)
     if unknown or request.duplicates:

@@ -353,6 +353,10 @@ def _settle_metadata(
     wanted = sent.get("resourceVersion")
     if wanted and wanted != "0" and wanted != stored["resourceVersion"]:
         raise conflict(served, key.name, _MODIFIED)
+    ending = sent.get("deletionTimestamp")
+    if ending and ending != stored.get("deletionTimestamp"):
+        error = names.invalid("metadata.deletionTimestamp", ending, "field is immutable")
+        raise Invalid.of(served.kind.group, served.kind.kind, key.name, [error])
     merged = {name: value for name, value in stored.items() if name not in meta.CLIENT_OWNED}
     for name in meta.CLIENT_OWNED:
         if sent.get(name):
@@ -481,6 +485,9 @@ async def _in_storage_version(core: Core, served: ServedKind, obj: Object) -> Ob
     if served.conversion is None or core.webhooks is None:
         return {**obj, "apiVersion": served.storage_api_version, "metadata": {**obj["metadata"]}}
     [converted] = await core.webhooks.convert(served, [obj], served.storage_api_version)
+    if served.storage_schema is not None:
+        served.storage_schema.prune(converted)
+        served.storage_schema.default(converted)
     return converted
 
 

@@ -103,23 +103,23 @@ class CrdChore:
         await self._write_status(name, change)
 
     def _clash(self, crd: Object) -> tuple[str, str] | None:
-        """The first name that somebody else in the group has: the condition's reason and message."""
+        """A name that somebody else in the group has: the condition's reason and message, the last one's if several."""
         wanted, group = crd["spec"]["names"], crd["spec"]["group"]
         taken = list(self._names_in(group, crd["metadata"]["name"]))
         resources = {name for names in taken for name in _resource_names(names)}
         kinds = {name for names in taken for name in (names["kind"], names.get("listKind", ""))}
-        for reason, name, pool in (
-            ("PluralConflict", wanted["plural"], resources),
-            ("SingularConflict", wanted.get("singular", ""), resources),
-            ("KindConflict", wanted["kind"], kinds),
-            ("ListKindConflict", wanted.get("listKind", ""), kinds),
+        clash = None
+        for reason, names, pool in (
+            ("PluralConflict", [wanted["plural"]], resources),
+            ("SingularConflict", [wanted.get("singular", "")], resources),
+            ("ShortNamesConflict", wanted.get("shortNames") or [], resources),
+            ("KindConflict", [wanted["kind"]], kinds),
+            ("ListKindConflict", [wanted.get("listKind", "")], kinds),
         ):
-            if name and name in pool:
-                return reason, f'"{name}" is already in use'
-        for name in wanted.get("shortNames") or ():
-            if name in resources:
-                return "ShortNamesConflict", f'"{name}" is already in use'
-        return None
+            for name in names:
+                if name and name in pool:
+                    clash = reason, f'"{name}" is already in use'
+        return clash
 
     def _names_in(self, group: str, but: str) -> Iterator[dict[str, Any]]:
         for key, entry in self._core.store.list(crds.RESOURCE):
