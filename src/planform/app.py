@@ -47,8 +47,6 @@ from planform.telemetry.metrics import Registry
 
 log = logging.getLogger(__name__)
 
-_RENEWAL_CHECK = timedelta(hours=6)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -113,7 +111,8 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
         await ensure_bootstrap(client)
 
         pki = Pki(directory / "pki", clock=clock, names=(*settings.tls_names, settings.host))
-        handler = await _handler(settings, core, rbac, pki, metrics, directory, stack)
+        tokens = ServiceAccountTokens(store, directory / "pki", clock=clock)
+        handler = await _handler(settings, core, rbac, pki, tokens, metrics, stack)
         server = HttpServer(handler.handle, refusal, limits=settings.limits, tls=pki.tls_context())
         port = await _listen(server, settings)
         stack.push_async_callback(server.stop)
@@ -125,7 +124,7 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
         gate = Gate(4)
         chores = start_chores(core, plane, gate=gate, rng=rng, metrics=metrics, event_ttl=settings.event_ttl)
         stack.callback(chores.close)
-        await stack.enter_async_context(_background(pki, clock, metrics))
+        await stack.enter_async_context(_background(pki, tokens, clock, metrics))
         _settle_process()
         yield ControlPlane(url, kubeconfig, time.perf_counter() - begun, core, client, plane, metrics, server)
 
@@ -158,11 +157,10 @@ async def _handler(
     core: Core,
     rbac: Rbac,
     pki: Pki,
+    tokens: ServiceAccountTokens,
     metrics: Registry,
-    directory: Path,
     stack: AsyncExitStack,
 ) -> Handler:
-    tokens = ServiceAccountTokens(core.store, directory / "pki", clock=core.clock)
     authentication = Authentication(
         clock=core.clock, pki=pki, tokens=tokens, authorizer=rbac, token_file=settings.token_file
     )
@@ -216,17 +214,12 @@ def _write_admin_kubeconfig(settings: Settings, directory: Path, pki: Pki, url: 
 
 
 @asynccontextmanager
-async def _background(pki: Pki, clock: Clock, metrics: Registry) -> AsyncIterator[None]:
+async def _background(pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metrics: Registry) -> AsyncIterator[None]:
     """Certificate renewal and the loop-lag probe, for as long as the plane runs."""
 
-    async def renew() -> None:
-        while True:
-            await clock.sleep(_RENEWAL_CHECK.total_seconds())
-            if pki.renew_if_due(clock.now()):
-                log.info("renewed the server certificate")
-
     tasks = [
-        asyncio.create_task(renew(), name="certificate renewal"),
+        asyncio.create_task(pki.keep_renewed(), name="certificate renewal"),
+        asyncio.create_task(asyncio.to_thread(tokens.prepare), name="token key"),
         asyncio.create_task(LoopLag(metrics, clock).run(), name="loop lag"),
     ]
     try:
@@ -245,5 +238,3 @@ def _settle_process() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-
-

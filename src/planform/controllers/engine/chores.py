@@ -13,6 +13,7 @@ from planform.controllers.engine.crds import CrdChore
 from planform.controllers.engine.events import EventExpiry
 from planform.controllers.engine.garbage import GarbageCollector
 from planform.controllers.engine.namespaces import NamespaceChore
+from planform.controllers.engine.roles import RoleAggregation
 from planform.controllers.engine.service_accounts import ServiceAccountChore
 from planform.reconcile.controller import Controller
 from planform.reconcile.gate import Gate
@@ -65,6 +66,7 @@ def start_chores(
         CrdChore(core, controller),
         NamespaceChore(core, controller),
         ServiceAccountChore(core, controller),
+        RoleAggregation(core, controller),
         GarbageCollector(core, controller),
         EventExpiry(core, controller, ttl=event_ttl),
     )
