@@ -27,6 +27,7 @@ from planform.apiserver.handler import Handler, Observer, refusal
 from planform.apiserver.local import LocalClient
 from planform.apiserver.observing import RequestMetrics
 from planform.apiserver.pki import Pki
+from planform.apiserver.private_files import make_private_directory
 from planform.apiserver.rbac import Rbac
 from planform.apiserver.requests import MASTERS
 from planform.apiserver.reviews import Reviews
@@ -103,6 +104,7 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
         directory = settings.data
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="planform-")))
+        make_private_directory(directory)
         store = await stack.enter_async_context(await _open_store(settings, directory, clock, metrics))
         core = _open_core(store, clock, stack)
         rbac = Rbac(store)
@@ -134,9 +136,7 @@ async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics
     keys = directory / "pki" / "encryption.keys"
     if settings.encrypt_secrets or keys.exists():  # what was encrypted once must stay readable
         from planform.apiserver.encryption import Encryption, add_key, load_keys
-        from planform.apiserver.private_files import make_private_directory
 
-        make_private_directory(directory)
         make_private_directory(keys.parent)
         if not keys.exists():
             add_key(keys)

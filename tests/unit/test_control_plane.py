@@ -1,0 +1,57 @@
+"""The assembled control plane: what it leaves alone, and what it does by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from planform.api.kinds import gvk
+from planform.app import Settings, open_control_plane
+from planform.store import Store
+
+CLUSTER_ROLE = gvk("rbac.authorization.k8s.io/v1", "ClusterRole")
+
+
+async def test_a_restart_with_nothing_changed_writes_nothing(tmp_path: Path) -> None:
+    async with open_control_plane(Settings(data=tmp_path / "data")) as plane:
+        await _settled(plane.core.store)
+        await plane.client.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
+        )
+        before = plane.core.store.revision
+    async with open_control_plane(Settings(data=tmp_path / "data")) as plane:
+        await _settled(plane.core.store)
+        assert plane.core.store.revision == before
+
+
+async def test_aggregated_roles_show_the_rules_they_gather() -> None:
+    async with open_control_plane(Settings(data=None)) as plane:
+        rule = {"apiGroups": ["example.org"], "resources": ["widgets"], "verbs": ["get"]}
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "widgets", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+            "rules": [rule],
+        }
+        async with plane.client.watch(CLUSTER_ROLE, fields="metadata.name=view") as changes:
+            await plane.client.create(role)
+            async with asyncio.timeout(10):
+                async for change in changes:
+                    if rule in (change.object.get("rules") or []):
+                        break
+
+
+async def test_the_data_directory_is_private(tmp_path: Path) -> None:
+    async with open_control_plane(Settings(data=tmp_path / "data")) as plane:
+        for path in [tmp_path / "data", *(tmp_path / "data").rglob("*")]:
+            assert path.stat().st_mode & 0o077 == 0, path
+        assert plane.kubeconfig == tmp_path / "data" / "kubeconfig"
+
+
+async def _settled(store: Store) -> None:
+    """Wait until the chores have had a while without writing anything."""
+    quiet, last = 0, -1
+    while quiet < 20:
+        await asyncio.sleep(0.01)
+        now = store.revision
+        quiet, last = (quiet + 1, last) if now == last else (0, now)
