@@ -354,7 +354,7 @@ async def _restamped(core: Core, served: ServedKind, change: Change) -> bytes:
 
 
 def _bookmark(served: ServedKind, rv: int, *, ended_initial_events: bool = False) -> Emission:
-    metadata: dict[str, Any] = {"resourceVersion": str(rv), "creationTimestamp": None}
+    metadata: dict[str, Any] = {"resourceVersion": str(rv)}
     if ended_initial_events:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
     return Emission(

@@ -68,7 +68,8 @@ def _projected(core: Core, served: ServedKind, batch: Sequence[Emission], form: 
     for emission in batch:
         obj: Object = orjson.loads(emission.value)
         if form.shape == "Table":
-            rows = [] if emission.type == "BOOKMARK" else [obj]
+            # A Table has no annotations: the end of the initial events is told in a row's object.
+            rows = [] if emission.type == "BOOKMARK" and "annotations" not in obj["metadata"] else [obj]
             metadata = {name: obj["metadata"][name] for name in ("resourceVersion",) if name in obj["metadata"]}
             shown = tables.table_for(
                 served.kind,

@@ -232,7 +232,7 @@ async def apply(
         raise BadRequest("metadata.managedFields must be nil")
     metadata = meta.clean(config, unknown)
     if not metadata.get("name"):
-        metadata["name"] = name
+        raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if metadata["name"] != name:
         raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
     _check_identity(served, config)
@@ -270,8 +270,6 @@ async def apply(
                 raise NotFound.of(served.kind.group, served.kind.plural, name)
             if metadata.get("uid"):
                 raise conflict(served, key.name, f"uid mismatch: the provided object specified uid {metadata['uid']}")
-            if metadata.get("resourceVersion"):
-                raise conflict(served, key.name, _MODIFIED)
             return await create(core, served, applied(None), request, namespace=namespace, patching=True)
     return await modify(
         core, served, key, applied, request, subresource=subresource, unknown=unknown, patching=True, applying=True
@@ -362,7 +360,7 @@ def _settle_metadata(
         if sent.get(name):
             merged[name] = sent[name]
     managed = sent.get("managedFields")
-    if managed is not None:
+    if managed or (applying and managed is not None):
         merged["managedFields"] = managed
     elif applying:
         merged.pop("managedFields", None)
