@@ -8,7 +8,6 @@ stands in `differences.yaml`.
 from __future__ import annotations
 
 import base64
-import http.client
 import itertools
 import json
 import socket
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from http.client import HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -54,7 +54,7 @@ class Response:
     """An answer, whole. `ok` and `refused` say what a case expects of it and give its JSON."""
 
     status: int
-    headers: http.client.HTTPMessage
+    headers: HTTPMessage
     body: bytes
 
     @property
@@ -92,7 +92,7 @@ class Response:
 class Stream:
     """An open watch, one event a line. Every wait is bounded; `ended` waits for the server to close."""
 
-    def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
+    def __init__(self, connection: HTTPSConnection, response: HTTPResponse) -> None:
         self.status, self.headers = response.status, response.headers
         self._connection, self._response = connection, response
 
@@ -107,7 +107,7 @@ class Stream:
 
     def until(self, wanted: Callable[[Object], bool]) -> list[Object]:
         """All events up to the first that is wanted."""
-        events = []
+        events: list[Object] = []
         while not events or not wanted(events[-1]):
             events.append(self.next())
         return events
@@ -165,7 +165,7 @@ class Engine:
                 connection.request(method, target, content, sent)
                 answer = connection.getresponse()
                 response = Response(answer.status, answer.headers, answer.read())
-            except (http.client.HTTPException, OSError):  # the server closed a kept connection: once more
+            except (HTTPException, OSError):  # the server closed a kept connection: once more
                 connection.close()
                 self.local.connection = None
                 if attempt == 2:
@@ -215,18 +215,19 @@ class Engine:
         connection = self.connect()
         try:
             headers = self._headers(None, {"Accept": accept} if accept else None, None)
-            connection.request("GET", _target(path, {"watch": "true", "timeoutSeconds": 60} | query), headers=headers)
+            options: dict[str, str | int] = {"watch": "true", "timeoutSeconds": 60, **query}
+            connection.request("GET", _target(path, options), headers=headers)
             yield Stream(connection, connection.getresponse())
         finally:
             connection.close()
 
-    def connect(self, certificate: tuple[Path, Path] | None = None) -> http.client.HTTPSConnection:
+    def connect(self, certificate: tuple[Path, Path] | None = None) -> HTTPSConnection:
         """A new connection, as the owner of a client certificate and key if given."""
         context = ssl.create_default_context(cafile=str(self.ca_file))
         if certificate is not None:
             context.load_cert_chain(*map(str, certificate))
         address = urlsplit(self.url)
-        connection = http.client.HTTPSConnection(address.hostname or "", address.port, timeout=30, context=context)
+        connection = HTTPSConnection(address.hostname or "", address.port, timeout=30, context=context)
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
