@@ -78,11 +78,12 @@ def eq(first: Value, *others: Value) -> bool:
 def _equal_by_identity(first: Value, other: Value) -> bool:
     """Comparison of what is no basic value: nil equals nil, and most of the rest refuses."""
     if first is not None and other is not None and kind_name(first) != kind_name(other):
-        raise CallFailed(f"non-comparable types {show(first)}: {type_name(first)}, {type_name(other)}: {show(other)}")
+        shown = f"{sprintf('%s', [first])}: {type_name(first)}, {type_name(other)}: {show(other)}"
+        raise CallFailed(f"non-comparable types {shown}")
     if _is_nil(first) or _is_nil(other):
         return _is_nil(first) == _is_nil(other)
     if not isinstance(other, Record) or not isinstance(first, Record):
-        raise CallFailed(f"non-comparable type {show(other)}: {type_name(other)}")
+        raise CallFailed(f"non-comparable type {sprintf('%s', [other])}: {type_name(other)}")
     return first == other
 
 

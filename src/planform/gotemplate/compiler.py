@@ -61,7 +61,7 @@ class Code:
     last: Node
     go_type: str = ANY
     may_be_nil: bool = True
-    inside: bool = False  # found in a map or list, where Go knows it as an interface
+    inside: str = "False"  # what it was found in, if that is a map or list: see runtime.known_as
 
 
 def compile_unit(
@@ -137,7 +137,7 @@ class _TemplateCompiler:
         self.dot = Code("root", tree.root, may_be_nil=False)
         self.variables: list[tuple[str, str]] = [("$", "root")]
         self.locals = 0
-        self.inside: set[str] = set()  # locals that hold elements of lists and maps
+        self.inside: dict[str, str] = {}  # locals that hold elements, and the local of the list or map
 
     def compile(self) -> list[str]:
         self.emit("append = out.append; extend = out.extend")
@@ -246,23 +246,21 @@ class _TemplateCompiler:
         declared = len(self.variables)
         variables, pipe = node.pipe.variables, node.pipe
         value = self.commands(pipe)
-        source = value.python
         targets: list[str] = []
         for variable in variables:
             if pipe.assigns:
                 targets.append(self.resolve(variable) or self.local("unknown"))
             else:
                 targets.append(self.local("variable"))
-        if variables:  # outside the loop, in the else branch, they hold what was to be ranged over
-            whole = self.local("whole")
-            self.emit(f"{whole} = ({self.normal(value).python})")
-            source = whole
-            for variable, target in zip(variables, targets, strict=True):
-                self.emit(f"{target} = {whole}")
-                if not pipe.assigns:
-                    self.variables.append((variable.name, target))
+        source = self.local("source")
+        self.emit(f"{source} = ({(self.normal(value) if variables else value).python})")
+        for variable, target in zip(variables, targets, strict=True):
+            self.emit(f"{target} = {source}")  # what they hold in the else branch
+            if not pipe.assigns:
+                self.variables.append((variable.name, target))
         dot = self.local("dot")
-        self.inside.update((dot, targets[-1]) if targets else (dot,))
+        if targets:
+            self.inside[targets[-1]] = source
         weight = _weight(node.then)
         helper = "pairs" if len(variables) == 2 else "elements"
         items = self.call(f"{helper}(state, {source}, {weight})", value.last)
@@ -273,7 +271,7 @@ class _TemplateCompiler:
             self.depth += 1
             items = found
         self.emit(f"for {self.targets(dot, targets)} in ({items}):")
-        with self.indented(Code(dot, node, inside=True)):
+        with self.indented(Code(dot, node, inside=source)):
             if targets:
                 self.emit(f"{targets[-1]} = {dot}")
             self.block(node.then)
@@ -317,7 +315,7 @@ class _TemplateCompiler:
                 name = self.resolve(variable)
                 if name is None:
                     return self.refusal(f"undefined variable: {variable.name}", value.last)
-                self.inside.discard(name)
+                self.inside.pop(name, None)
             else:
                 name = self.local("variable")
                 self.variables.append((variable.name, name))
@@ -327,14 +325,14 @@ class _TemplateCompiler:
     def commands(self, pipe: Pipe) -> Code:
         value: Code | None = None
         for command in pipe.commands:
-            value = self.command(command, value)
+            value = self.command(pipe, command, value)
         assert value is not None  # the parser sees to that
         return Code(value.python, value.last, value.go_type, value.may_be_nil)
 
     def resolve(self, variable: Variable) -> str | None:
         return next((name for known, name in reversed(self.variables) if known == variable.name), None)
 
-    def command(self, command: Command, final: Code | None) -> Code:
+    def command(self, pipe: Pipe, command: Command, final: Code | None) -> Code:
         """One stage of a pipeline; `final` is the value of the stage before."""
         first, arguments = command.args[0], command.args[1:]
         match first:
@@ -345,18 +343,14 @@ class _TemplateCompiler:
             case Variable() if first.path:
                 return self.chain(first, arguments, final)
         if arguments or final is not None:
-            return self.refusal(f"can't give argument to non-function {first}", self.blamed(first, final))
+            looked_at = first if not isinstance(first, Pipe) else pipe if final is None else final.last
+            return self.refusal(f"can't give argument to non-function {first}", looked_at)
         match first:
             case Pipe():
                 return self.pipeline(first)
             case nodes.Nil():
                 return self.refusal("nil is not a command", first)
         return self.operand(first)
-
-    @staticmethod
-    def blamed(first: Node, final: Code | None) -> Node:
-        """A parenthesised first word is not looked at before Go complains about its arguments."""
-        return first if final is None or not isinstance(first, Pipe) else final.last
 
     def operand(self, node: Node) -> Code:
         """A constant, dot, variable, field or parenthesised pipeline, where any type will do."""
@@ -384,8 +378,7 @@ class _TemplateCompiler:
         name = self.resolve(node)
         if name is None:
             return self.refusal(f"undefined variable: {node.name}", node)
-        inside = name in self.inside
-        return Code(name, node, may_be_nil=inside, inside=inside)
+        return Code(name, node, may_be_nil=name in self.inside, inside=self.inside.get(name, "False"))
 
     def constant(self, node: nodes.Numeric) -> Code:
         """A number where any type will do: complex, float or int, by how it is written."""
@@ -426,12 +419,12 @@ class _TemplateCompiler:
         for name in node.path[:-1] if arguments or final is not None else node.path:
             slow = self.call(f"field(t, {name!r}, {inside})", blame)
             python = f"(t[{name!r}] if type(t := {python}) is dict and {name!r} in t else {slow})"
-            inside = True
+            inside = "True"
         if arguments or final is not None:
             values = [self.any_argument(argument).python for argument in arguments]
             values += [] if final is None else [self.passed(final).python]
             found = self.call(f"method({python}, {node.path[-1]!r}, {inside})", blame)
-            python, inside = self.call(f"({found})({', '.join(values)})", blame, node.path[-1]), False
+            python, inside = self.call(f"({found})({', '.join(values)})", blame, node.path[-1]), "False"
         return Code(python, blame, inside=inside)
 
     def last_of(self, node: Field | Chain | Variable) -> Node:
@@ -503,7 +496,10 @@ class _TemplateCompiler:
                 return self.refusal(f"cannot assign nil to {go_type}", node)
             case nodes.Bool() | nodes.String() | nodes.Numeric() if go_type not in (ANY, VALUE):
                 return self.typed_constant(node, go_type)
-        return self.checked(self.operand(node), go_type)
+        value = self.operand(node)
+        if isinstance(node, Pipe) and go_type not in (ANY, VALUE):
+            value = self.normal(value)
+        return self.checked(value, go_type)
 
     def typed_constant(self, node: nodes.Bool | nodes.String | nodes.Numeric, go_type: str) -> Code:
         match go_type, node:

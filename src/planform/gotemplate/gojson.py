@@ -6,28 +6,34 @@ import json
 import math
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any, Final
 
 from planform.gotemplate.errors import CallFailed, LimitReached
 from planform.gotemplate.floats import decompose, positional
-from planform.gotemplate.printing import MAX_NESTING, Meter
+from planform.gotemplate.printing import MAX_NESTING, NODE, Meter
 from planform.gotemplate.values import NilList, NilMap, Record, Value, type_name
 
-_ESCAPED: Final = re.compile(r'[\x00-\x1f"\\<>&\u2028\u2029\ud800-\udfff]')
-_ESCAPED_RAW: Final = re.compile(r'[\x00-\x1f"\\\u2028\u2029\ud800-\udfff]')
+_SPECIAL: Final = re.compile(r'[\x00-\x1f"\\<>&\u2028\u2029\ud800-\udfff]')
 _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPES: Final = {
+    **{point: f"\\u{point:04x}" for point in (*range(32), 0x2028, 0x2029)},
+    **{ord(char): short for char, short in _SHORT.items()},
+    **dict.fromkeys(range(0xD800, 0xE000), "\\ufffd"),
+}
+_WITH_HTML: Final = _ESCAPES | {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
 
 
 def encode(value: Value, meter: Meter, *, indent: str = "", escape_html: bool = True) -> str:
     """One JSON text. Raises CallFailed for numbers that JSON does not have."""
-    return _Encoder(meter, indent, _ESCAPED if escape_html else _ESCAPED_RAW).encode(value, "\n", 0)
+    return _Encoder(meter, indent, _WITH_HTML if escape_html else _ESCAPES).encode(value, "\n", 0)
 
 
 class _Encoder:
-    def __init__(self, meter: Meter, indent: str, escaped: re.Pattern[str]) -> None:
+    def __init__(self, meter: Meter, indent: str, escapes: Mapping[int, str]) -> None:
         self.meter = meter
         self.indent = indent
-        self.escaped = escaped
+        self.escapes = escapes
 
     def encode(self, value: Value, line: str, depth: int) -> str:
         """`line` is the line break and indentation of the value's own level."""
@@ -37,13 +43,14 @@ class _Encoder:
             if isinstance(value, (NilMap, NilList)):
                 return "null"
             inner = line + self.indent
+            self.meter.spend(NODE)
             if isinstance(value, dict):
                 colon = ": " if self.indent else ":"
                 parts = [self.string(key) + colon + self.encode(value[key], inner, depth + 1) for key in sorted(value)]
                 return self.enclosed("{", parts, "}", line, inner)
             return self.enclosed("[", [self.encode(item, inner, depth + 1) for item in value], "]", line, inner)
         text = self.scalar(value)
-        self.meter.spend(len(text) + 1)
+        self.meter.spend(len(text) + NODE)
         return text
 
     def enclosed(self, opening: str, parts: list[str], closing: str, line: str, inner: str) -> str:
@@ -71,15 +78,7 @@ class _Encoder:
         raise CallFailed(f"json: unsupported type: {type_name(value)}")
 
     def string(self, text: str) -> str:
-        return f'"{self.escaped.sub(_escape, text)}"'
-
-
-def _escape(match: re.Match[str]) -> str:
-    char = match[0]
-    short = _SHORT.get(char)
-    if short is not None:
-        return short
-    return "\\ufffd" if "\ud800" <= char <= "\udfff" else f"\\u{ord(char):04x}"
+        return f'"{text.translate(self.escapes)}"' if _SPECIAL.search(text) else f'"{text}"'
 
 
 def encode_float(number: float) -> str:

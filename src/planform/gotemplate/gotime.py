@@ -24,6 +24,9 @@ _ELEMENT: Final = re.compile(
     r"January|Jan(?![a-z])|Monday|Mon(?![a-z])|MST|002|0[1-6]|15|1|2006|__2|_2(?!006)|2|3|4|5|PM|pm"
     r"|-070000|-07:00:00|-0700|-07:00|-07|Z070000|Z07:00:00|Z0700|Z07:00|Z07|[.,](?:0+|9+)(?![0-9])"
 )
+_CYCLE: Final = 146_097 * 86_400  # seconds of 400 years
+_FIRST_SAFE: Final = int((datetime(2, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
+_LAST_SAFE: Final = int((datetime(9998, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
 ZERO_NANOSECONDS: Final = int((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()) * SECOND
 
 
@@ -48,11 +51,19 @@ class Time(Record):
         return self.nanoseconds // SECOND
 
     def local(self) -> datetime:
-        """The calendar date and time, whole seconds, in its zone."""
-        try:
-            return (_EPOCH + timedelta(seconds=self.unix)).astimezone(self.zone)
-        except OverflowError as error:
-            raise CallFailed("time is before the year 1 or after 9999") from error
+        """The calendar date and time, whole seconds, in its zone; in another year if Python does not have this one."""
+        return (_EPOCH + timedelta(seconds=self.unix - self.cycles * _CYCLE)).astimezone(self.zone)
+
+    @property
+    def cycles(self) -> int:
+        """How many times 400 years, after which the calendar repeats, `local` is off."""
+        if _FIRST_SAFE <= self.unix < _LAST_SAFE:
+            return 0
+        return (self.unix - _FIRST_SAFE) // _CYCLE
+
+    @property
+    def year(self) -> int:
+        return self.local().year + 400 * self.cycles
 
     def shown_in(self, zone: tzinfo) -> Time:
         return Time(self.nanoseconds, zone)
@@ -69,7 +80,7 @@ class Time(Record):
         "Unix": (lambda self: self.unix, ()),
         "UnixMilli": (lambda self: self.nanoseconds // 1_000_000, ()),
         "UnixNano": (lambda self: self.nanoseconds, ()),
-        "Year": (lambda self: Int(self.local().year), ()),
+        "Year": (lambda self: Int(self.year), ()),
         "Day": (lambda self: Int(self.local().day), ()),
         "YearDay": (lambda self: Int(self.local().timetuple().tm_yday), ()),
         "Hour": (lambda self: Int(self.local().hour), ()),
@@ -100,11 +111,13 @@ def load_zone(name: str) -> tzinfo | None:
 
 def format_time(time: Time, layout: str) -> str:
     """The time written as the layout writes Mon Jan 2 15:04:05 2006."""
-    local, nanosecond = time.local(), time.nanoseconds % SECOND
-    return _ELEMENT.sub(lambda match: _format_element(match[0], local, nanosecond), layout)
+    local, nanosecond, year = time.local(), time.nanoseconds % SECOND, time.year
+    return _ELEMENT.sub(lambda match: _format_element(match[0], local, nanosecond, year), layout)
 
 
-def _format_element(element: str, local: datetime, nanosecond: int) -> str:
+def _format_element(element: str, local: datetime, nanosecond: int, year: int) -> str:
+    if element == "2006":
+        return f"{year:04d}" if year >= 0 else f"-{-year:04d}"
     simple = _FORMATS.get(element)
     if simple is not None:
         return simple(local)
@@ -147,7 +160,6 @@ _FORMATS: Final[Mapping[str, Callable[[datetime], str]]] = {
     "04": lambda t: f"{t.minute:02d}",
     "5": lambda t: str(t.second),
     "05": lambda t: f"{t.second:02d}",
-    "2006": lambda t: f"{t.year:04d}",
     "06": lambda t: f"{t.year % 100:02d}",
     "PM": lambda t: "PM" if t.hour >= 12 else "AM",
     "pm": lambda t: "pm" if t.hour >= 12 else "am",
@@ -159,8 +171,7 @@ def _abbreviation(local: datetime) -> str:
     name = local.tzname() or ""
     if name and not name.startswith("UTC"):
         return name
-    offset = local.utcoffset()
-    return "UTC" if not offset else _format_offset("-0700" if offset.seconds % 3600 else "-07", local)
+    return _format_offset("-0700", local) if local.utcoffset() else "UTC"
 
 
 # --- parsing ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ parses fails only for what its data makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import Final, NoReturn
 
 from planform.gotemplate import nodes
@@ -29,9 +30,17 @@ _QUOTED_KINDS: Final = frozenset(
 )
 
 
-def parse(name: str, text: str, functions: Container[str], left: str = "{{", right: str = "}}") -> dict[str, Tree]:
-    """Parse a text into its templates by name. Raises TemplateSyntaxError."""
-    return _Parser(name, text, functions, left or "{{", right or "}}").parse()
+def parse(
+    name: str,
+    text: str,
+    functions: Container[str],
+    left: str = "{{",
+    right: str = "}}",
+    *,
+    refused: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Tree]:
+    """Parse a text into its templates by name. Raises TemplateSyntaxError, which tells why a function is `refused`."""
+    return _Parser(name, text, functions, left or "{{", right or "}}", refused).parse()
 
 
 class _End(Node):
@@ -49,10 +58,13 @@ class _End(Node):
 
 
 class _Parser:
-    def __init__(self, name: str, text: str, functions: Container[str], left: str, right: str) -> None:
+    def __init__(
+        self, name: str, text: str, functions: Container[str], left: str, right: str, refused: Mapping[str, str]
+    ) -> None:
         self.name = name
         self.text = text
         self.functions = functions
+        self.refused = refused
         self.tokens = tokenize(text, left, right)
         self.at = 0
         self.furthest = 0  # errors carry the line of the last token looked at
@@ -347,6 +359,8 @@ class _Parser:
         match token.kind:
             case "identifier":
                 self.next()
+                if token.text not in self.functions and token.text in self.refused:
+                    self.fail(f"function {quote(token.text)} is refused: {self.refused[token.text]}")
                 if token.text not in self.functions:
                     self.fail(f"function {quote(token.text)} not defined")
                 return nodes.Identifier(pos, token.text)
@@ -395,7 +409,7 @@ def _describe(token: Token) -> str:
     """A token as error messages show it."""
     if token.kind == "eof":
         return "EOF"
-    if token.kind in _QUOTED_KINDS or token.kind == "nil":
+    if token.kind in _QUOTED_KINDS or token.kind in ("nil", "dot"):
         return f"<{token.text}>"
     if len(token.text) > 10:
         return f"{quote(token.text[:10])}..."

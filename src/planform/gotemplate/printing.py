@@ -30,6 +30,7 @@ from planform.gotemplate.values import (
 MAX_NESTING: Final = 200
 MAX_WIDTH: Final = 1_000_000  # Go: a larger width or precision is a bad one
 DEFAULT_ROOM: Final = 16 << 20
+NODE: Final = 16  # characters' worth of work that any value takes, however short
 
 
 class Meter:
@@ -84,8 +85,9 @@ def _show_nested(value: Value, meter: Meter, depth: int) -> str:
     simple = _SIMPLE.get(type(value))
     if simple is not None:
         text = simple(value)
-        meter.spend(len(text) + 1)
+        meter.spend(len(text) + NODE)
         return text
+    meter.spend(NODE)
     if depth > MAX_NESTING:
         raise LimitReached(f"value is nested more than {MAX_NESTING} deep")
     if isinstance(value, dict):
@@ -226,13 +228,14 @@ class _Printf:
         return self.template[self.at : self.at + 1]
 
     def number(self) -> int | None:
-        start = self.at
+        number: int | None = None
         while self.peek().isdigit() and self.peek().isascii():
+            number = (number or 0) * 10 + int(self.peek())
             self.at += 1
-        if start == self.at:
-            return None
-        digits = self.template[start : self.at]
-        return int(digits) if len(digits) < 9 and int(digits) <= MAX_WIDTH else None
+            if number > MAX_WIDTH and self.peek().isdigit():
+                self.at = len(self.template)  # such a number makes Go give up on the rest
+                return None
+        return number
 
     def star(self) -> int | None:
         """A width or precision taken from the arguments."""
@@ -311,7 +314,7 @@ class _Verb:
         text = self.scalar(value) if not isinstance(value, (list, dict)) else self.nested(value, meter, depth)
         if text is None:
             return self.bad(value, meter)
-        meter.spend(len(text))
+        meter.spend(len(text) + NODE)
         return text
 
     def bad(self, value: Value, meter: Meter) -> str:

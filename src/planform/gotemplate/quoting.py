@@ -19,6 +19,8 @@ def quote(text: str, *, ascii_only: bool = False) -> str:
     """`text` as a Go string literal in double quotes."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
+    if text.isascii():
+        return f'"{text.translate(_ASCII)}"'
     return '"' + "".join(_escaped(char, '"', ascii_only) for char in text) + '"'
 
 
@@ -51,3 +53,6 @@ def _escaped(char: str, quotes: str, ascii_only: bool) -> str:
     if point < 0x20 or point == 0x7F:
         return f"\\x{point:02x}"
     return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+
+
+_ASCII: Final = {point: _escaped(chr(point), '"', True) for point in (*range(32), 34, 92, 127)}

@@ -102,13 +102,14 @@ class State:
             self.spend(items >> 3)
 
     def meter(self) -> Meter:
-        return Meter(self.limits.output)
+        """What may still be printed at once: no more than the output, nor than the steps that are left pay for."""
+        return Meter(min(self.limits.output, self.steps << 4))
 
     def weigh(self, *values: Value) -> None:
         """Pay for a function that walks through all of its arguments; shared parts count as often as they are met."""
         for value in values:
             if isinstance(value, (list, dict)):
-                self.spend(_count(value, self.steps, 0) >> 2)
+                self.spend(_count(value, self.steps, 0))
 
     def finish(self, parts: list[str]) -> str:
         """The text of what a template wrote."""
@@ -124,7 +125,7 @@ def _count(value: list[Any] | dict[str, Any], most: int, depth: int) -> int:
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, (list, dict)):
             total += _count(item, most, depth + 1)
-        if total > most << 2:
+        if total > most:
             raise LimitReached("value is too large to walk through")
     return total
 
@@ -152,12 +153,20 @@ MISSING_KEY: Final[Mapping[str, Callable[[dict[str, Any], str], Value]]] = {
 }
 
 
-def field_reader(missing_key: str) -> Callable[[Value, str, bool], Value]:
+def known_as(value: Value, container: Value) -> str:
+    """The type that Go knows a value by: found in a list or map of anything, it is an interface.
+
+    `container` is where it was found, True if that was a map, or False if it stood by itself.
+    """
+    boxed = container is True or type(container) in (list, dict)
+    return "interface {}" if boxed else type_name(value)
+
+
+def field_reader(missing_key: str) -> Callable[[Value, str, Value], Value]:
     """The slow way to `.name`: what compiled code calls when the receiver is not a plain dict that has it."""
     absent = MISSING_KEY[missing_key]
 
-    def field(receiver: Value, name: str, inside: bool) -> Value:
-        """`inside` tells that the receiver was found in a list or map, where Go knows it as an interface."""
+    def field(receiver: Value, name: str, container: Value) -> Value:
         if isinstance(receiver, dict):
             return receiver[name] if name in receiver else absent(receiver, name)
         if receiver is MISSING:
@@ -168,7 +177,7 @@ def field_reader(missing_key: str) -> Callable[[Value, str, bool], Value]:
             raise Fault(f"nil pointer evaluating interface {{}}.{name}")
         if isinstance(receiver, Record):
             return _record_member(receiver, name)
-        raise Fault(f"can't evaluate field {name} in type {'interface {}' if inside else type_name(receiver)}")
+        raise Fault(f"can't evaluate field {name} in type {known_as(receiver, container)}")
 
     return field
 
@@ -181,7 +190,7 @@ def _record_member(receiver: Record, name: str) -> Value:
     raise Fault(f"can't evaluate field {name} in type {receiver.go_type}")
 
 
-def method(receiver: Value, name: str, inside: bool) -> Callable[..., Value]:
+def method(receiver: Value, name: str, container: Value) -> Callable[..., Value]:
     """The method behind `.name argument`; everything but a method of a record is refused before its arguments run."""
     if isinstance(receiver, dict):
         raise Fault(f"{name} is not a method but has arguments")
@@ -190,7 +199,7 @@ def method(receiver: Value, name: str, inside: bool) -> Callable[..., Value]:
     if receiver is None:
         raise Fault(f"nil pointer evaluating interface {{}}.{name}")
     if not isinstance(receiver, Record):
-        raise Fault(f"can't evaluate field {name} in type {'interface {}' if inside else type_name(receiver)}")
+        raise Fault(f"can't evaluate field {name} in type {known_as(receiver, container)}")
     if name in receiver.fields:
         raise Fault(f"{name} has arguments but cannot be invoked as function")
     if name not in receiver.methods:

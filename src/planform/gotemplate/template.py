@@ -168,13 +168,7 @@ def _compiled(name: str, text: str, options: Options, functions: Mapping[str, Fu
 
 
 def _compile(name: str, text: str, options: Options, functions: Mapping[str, Function]) -> Unit:
-    try:
-        trees = parse(name, text, functions, options.left, options.right)
-    except TemplateSyntaxError as error:
-        for refused in REFUSED:
-            if f'function "{refused}" not defined' in str(error):
-                error.hint = f'"{refused}" is refused: {REFUSED[refused]}'
-        raise
+    trees = parse(name, text, functions, options.left, options.right, refused=REFUSED if options.sprig else {})
     unit = compile_unit(name, text, trees, functions, options.missing_key)
     unit.blank = frozenset(tree.name for tree in trees.values() if nodes.is_blank(tree.root))
     return unit

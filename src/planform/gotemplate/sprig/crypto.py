@@ -16,7 +16,7 @@ from planform.gotemplate.values import from_bytes, to_bytes
 crypto: Final = Library()
 
 _BLOCK: Final = 16
-_SCRYPT_STEPS: Final = 100_000  # deriving a key takes about as long as this many steps
+_SCRYPT_STEPS: Final = 250_000  # deriving a key takes about as long as this many steps
 _SEED: Final = b"com.lyndir.masterpassword"
 _SHAPES: Final = {
     "maximum": "anoxxxxxxxxxxxxxxxxx axxxxxxxxxxxxxxxxxno",

@@ -167,6 +167,8 @@ def _merge_into(target: Map, source: Map, overwrite: bool) -> None:
 @dicts.add("func(interface {}) interface {}", "deepCopy", stateful=True)
 @dicts.add("func(interface {}) (interface {}, error)", "mustDeepCopy", stateful=True)
 def deep_copy(state: State, value: Value) -> Value:
+    if value is None:
+        raise CallFailed("reflect: call of reflect.Value.Type on zero Value")
     state.weigh(value)
     return _copied(value)
 

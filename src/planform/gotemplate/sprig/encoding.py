@@ -68,7 +68,7 @@ def _first_fault(data: str, alphabet: frozenset[str], group: int, partial: tuple
             return index
         filled = (filled + 1) % group
         index += 1
-    return None if filled == 0 else length - filled if group == 4 else length
+    return length - filled if filled else None
 
 
 def _padding_fault(data: str, index: int, filled: int, group: int, partial: tuple[int, ...]) -> int | None:

@@ -31,7 +31,7 @@ def elements_of(value: Value, complaint: str) -> Sequence[Value]:
 
 @lists.add("func(...interface {}) []interface {}", "list", "tuple")
 def list_(*values: Value) -> list[Value]:
-    return list(values) if values else NilList()
+    return list(values)
 
 
 @lists.add("func(interface {}) interface {}", "first")
@@ -114,7 +114,7 @@ def uniq(state: State, value: Value) -> list[Value]:
 
 
 def _is_in(state: State, items: Sequence[Value], wanted: Value) -> bool:
-    state.spend(len(items) >> 4)
+    state.spend(len(items) >> 2)
     if isinstance(wanted, (list, dict)):
         state.weigh(wanted, items)
     return any(deep_equal(item, wanted) for item in items)

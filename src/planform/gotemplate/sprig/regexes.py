@@ -20,6 +20,7 @@ _REFERENCE: Final = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))", re.ASCII)
 _META: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _MAX_PATTERN: Final = 10_000
 _MEMORY: Final = 8 << 20
+_MATCH_STEPS: Final = 8
 
 
 @lru_cache(maxsize=512)
@@ -40,38 +41,43 @@ def _compiled(pattern: str) -> Any:
 def _matches(state: State, pattern: str, text: str, most: int = -1) -> Iterator[Any]:
     """Matches that do not overlap; an empty one next to the match before does not count."""
     compiled = _compiled(pattern)
-    state.spend(1 + (len(pattern) >> 4))
-    at, previous_end, found = 0, -1, 0
-    while at <= len(text) and found != most:
-        match = compiled.search(text, at)
-        if match is None:
-            return
+    state.spend(len(text) >> 3)
+    if most == 0:
+        return
+    previous_end, found = -1, 0
+    for match in compiled.finditer(text):
+        state.spend(_MATCH_STEPS)
         start, end = match.span()
         if end > start or start != previous_end:
             found += 1
             yield match
+            if found == most:
+                return
         previous_end = end
-        at = end if end > start else end + 1
-        state.spend(1)
 
 
-@regexes.add("func(string, string) (bool, error)", "mustRegexMatch")
-def must_regex_match(pattern: str, text: str) -> bool:
-    return _compiled(pattern).search(text) is not None
+def _first(state: State, pattern: str, text: str) -> Any:
+    state.spend(len(text) >> 3)
+    return _compiled(pattern).search(text)
 
 
-@regexes.add("func(string, string) bool", "regexMatch")
-def regex_match(pattern: str, text: str) -> bool:
+@regexes.add("func(string, string) (bool, error)", "mustRegexMatch", stateful=True)
+def must_regex_match(state: State, pattern: str, text: str) -> bool:
+    return _first(state, pattern, text) is not None
+
+
+@regexes.add("func(string, string) bool", "regexMatch", stateful=True)
+def regex_match(state: State, pattern: str, text: str) -> bool:
     try:
-        return must_regex_match(pattern, text)
+        return must_regex_match(state, pattern, text)
     except CallFailed:
         return False
 
 
-@regexes.add("func(string, string) string", "regexFind")
-@regexes.add("func(string, string) (string, error)", "mustRegexFind")
-def regex_find(pattern: str, text: str) -> str:
-    match = _compiled(pattern).search(text)
+@regexes.add("func(string, string) string", "regexFind", stateful=True)
+@regexes.add("func(string, string) (string, error)", "mustRegexFind", stateful=True)
+def regex_find(state: State, pattern: str, text: str) -> str:
+    match = _first(state, pattern, text)
     return "" if match is None else str(match.group())
 
 
