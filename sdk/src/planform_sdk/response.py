@@ -1,0 +1,94 @@
+"""What a function answers. It starts as "everything stays as earlier steps want it", and the function changes that."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from planform_sdk.types import (
+    Condition,
+    Object,
+    Requirements,
+    Resource,
+    ResponseMeta,
+    Result,
+    RunFunctionRequest,
+    RunFunctionResponse,
+    Severity,
+    State,
+    Status,
+    Target,
+    copy_object,
+    undecoded,
+)
+
+DEFAULT_TTL = timedelta(seconds=60)
+
+_STATUSES = {True: Status.TRUE, False: Status.FALSE, None: Status.UNKNOWN}
+
+
+class Response:
+    """One answer. Desired state and context are passed through unless the function changes them."""
+
+    def __init__(self, request: RunFunctionRequest, *, ttl: timedelta | None) -> None:
+        self.desired: State = request.desired.copy()
+        self.ttl: timedelta | None = ttl
+        self.output: Object | None = None
+        self.results: list[Result] = []
+        self.conditions: list[Condition] = []
+        self.requirements = Requirements()
+        self._request = request
+        self._context: Object | None = None
+
+    @property
+    def xr(self) -> Resource:
+        """The desired XR, of which only `status`, connection details and readiness take effect."""
+        return self.desired.composite
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """What later steps will find in the context; starts as what earlier steps left there."""
+        if self._context is None:
+            given = self._request.context
+            self._context = copy_object(given) if given else {}
+        return self._context
+
+    @context.setter
+    def context(self, value: dict[str, Any]) -> None:
+        self._context = value
+
+    def fatal(self, message: str, *, reason: str | None = None, target: Target | None = None) -> None:
+        """Stop the pipeline: nothing is applied. The function itself goes on; raise `Fatal` to stop that too."""
+        self.results.append(Result(Severity.FATAL, message, reason, target))
+
+    def warning(self, message: str, *, reason: str | None = None, target: Target | None = None) -> None:
+        """Tell the user of something that is not as it should be. Only when it changed, not on every call."""
+        self.results.append(Result(Severity.WARNING, message, reason, target))
+
+    def normal(self, message: str, *, reason: str | None = None, target: Target | None = None) -> None:
+        """Tell the user of something that happened. Only when it happened, not on every call."""
+        self.results.append(Result(Severity.NORMAL, message, reason, target))
+
+    def condition(
+        self,
+        type: str,
+        status: bool | None,
+        *,
+        reason: str,
+        message: str | None = None,
+        target: Target | None = None,
+    ) -> None:
+        """Set a condition of the XR; status None means unknown."""
+        self.conditions.append(Condition(type, _STATUSES[status], reason, message, target))
+
+    def to_plain(self) -> RunFunctionResponse:
+        """The answer as it goes to the caller."""
+        return RunFunctionResponse(
+            meta=ResponseMeta(self._request.meta.tag, self.ttl),
+            desired=self.desired,
+            results=self.results,
+            context=undecoded(self._request, "context") if self._context is None else self._context,
+            requirements=self.requirements,
+            conditions=self.conditions,
+            output=self.output,
+        )
