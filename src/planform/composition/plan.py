@@ -1,0 +1,218 @@
+"""What to do about a pipeline's answer: a value, decided whole before anything is written. Reads nothing.
+
+The reconciler carries a Plan out; `render`, `diff` and preview show it. Names are deterministic, so planning again
+after a crash plans the same children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from planform.composition.xr import (
+    CLAIM_NAME_LABEL,
+    CLAIM_NAMESPACE_LABEL,
+    COMPOSITE_LABEL,
+    RESOURCE_NAME_ANNOTATION,
+    Object,
+    Style,
+    XrCondition,
+    listed,
+    name_prefix,
+)
+from planform.errors import PlanformError
+from planform.functions.values import Ready, Resource, State
+from planform.machinery.names import child_name, subdomain_problems
+
+_DROPPED: Final = ("status",)
+
+
+class PlanError(PlanformError):
+    """The pipeline asked for something that cannot be; the message names the resource."""
+
+    reason = "InvalidDesiredState"
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """One desired resource, complete with name, labels, owner. `key` is its name in the composition."""
+
+    key: str
+    object: Object
+    ready: bool
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """An observed resource that is no longer desired."""
+
+    key: str
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a reconcile will do. Deletions come after every apply has succeeded."""
+
+    apply: tuple[Composed, ...]
+    delete: tuple[Deletion, ...]
+    references: tuple[Object, ...]
+    status: Object
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def unready(self) -> list[str]:
+        return [composed.key for composed in self.apply if not composed.ready]
+
+
+def plan(
+    xr: Object,
+    observed: Mapping[str, Object],
+    desired: State,
+    *,
+    style: Style,
+    scope_of: Mapping[tuple[str, str], bool] | None = None,
+) -> Plan:
+    """Decide. `observed` are the XR's composed resources by key; `scope_of` says of a known kind if it is namespaced.
+
+    Raises PlanError for an object that cannot be applied: no kind, another controller, a bad name, a cluster-scoped
+    resource under a namespaced XR.
+    """
+    warnings: list[str] = []
+    composed = [
+        _composed(xr, key, resource, observed.get(key), scope_of or {}, warnings)
+        for key, resource in sorted(desired.resources.items())
+    ]
+    kept = {(one.key, _kind(one.object)) for one in composed}
+    deletions = tuple(
+        Deletion(key, obj)
+        for key, obj in sorted(observed.items())
+        if (key, _kind(obj)) not in kept and _is_ours(xr, obj)
+    )
+    references = [_reference(one.object, xr, style) for one in composed]
+    references += [_reference(gone.object, xr, style) for gone in deletions]
+    return Plan(
+        apply=tuple(composed),
+        delete=deletions,
+        references=tuple(sorted(references, key=_reference_order)),
+        status=dict(desired.composite.resource.get("status") or {}),
+        warnings=tuple(warnings),
+    )
+
+
+def readiness(plan: Plan, explicit: Ready) -> XrCondition:
+    """The Ready condition: what the functions said of the XR itself, else what its resources say."""
+    if explicit is Ready.TRUE:
+        return XrCondition("Ready", "True", "Available")
+    if explicit is Ready.FALSE:
+        return XrCondition("Ready", "False", "Creating")
+    if plan.unready:
+        return XrCondition("Ready", "False", "Creating", f"Unready resources: {listed(plan.unready)}")
+    return XrCondition("Ready", "True", "Available")
+
+
+def _composed(
+    xr: Object,
+    key: str,
+    resource: Resource,
+    existing: Object | None,
+    scope_of: Mapping[tuple[str, str], bool],
+    warnings: list[str],
+) -> Composed:
+    wanted = resource.resource
+    api_version, kind = wanted.get("apiVersion"), wanted.get("kind")
+    if not isinstance(api_version, str) or not isinstance(kind, str) or not api_version or not kind:
+        raise PlanError(f'composed resource "{key}" has no apiVersion or kind')
+    if existing is not None and _kind(existing) != _kind(wanted):
+        existing = None
+    metadata: Object = dict(wanted.get("metadata") or {})
+    _place(xr, key, kind, metadata, scope_of.get((api_version, kind)), warnings)
+    _name(xr, key, metadata, existing)
+    metadata["labels"] = {**(metadata.get("labels") or {}), **_labels(xr)}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), RESOURCE_NAME_ANNOTATION: key}
+    metadata["ownerReferences"] = _owners(xr, key, metadata.get("ownerReferences") or [])
+    obj: Object = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+    obj.update({name: value for name, value in wanted.items() if name not in obj and name not in _DROPPED})
+    return Composed(key, obj, resource.ready is Ready.TRUE, existing is not None)
+
+
+def _place(xr: Object, key: str, kind: str, metadata: Object, namespaced: bool | None, warnings: list[str]) -> None:
+    """A namespaced XR's resources live in its namespace, whatever the function said."""
+    home = xr["metadata"].get("namespace")
+    if not home:
+        return
+    if namespaced is False:
+        raise PlanError(f'composed resource "{key}" is a cluster-scoped {kind}, which a namespaced XR cannot compose')
+    asked = metadata.get("namespace")
+    if asked and asked != home:
+        warnings.append(f'resource "{key}" asked for namespace "{asked}"; it lives with its XR in "{home}"')
+    metadata["namespace"] = home
+
+
+def _name(xr: Object, key: str, metadata: Object, existing: Object | None) -> None:
+    """An existing resource keeps its name; a new one without a name gets one that follows from XR and key."""
+    if existing is not None:
+        for field_ in ("name", "namespace", "generateName"):
+            if existing["metadata"].get(field_):
+                metadata[field_] = existing["metadata"][field_]
+        return
+    if not metadata.get("name"):
+        if not metadata.get("generateName"):
+            metadata["generateName"] = f"{name_prefix(xr)}-"
+        metadata["name"] = child_name(str(metadata["generateName"]), str(xr["metadata"].get("uid", "")), key)
+    problems = [] if ":" in metadata["name"] else subdomain_problems(str(metadata["name"]))
+    if problems:
+        raise PlanError(f'composed resource "{key}" has the name "{metadata["name"]}": {problems[0]}')
+
+
+def _labels(xr: Object) -> dict[str, str]:
+    labels = {COMPOSITE_LABEL: name_prefix(xr)}
+    own = xr["metadata"].get("labels") or {}
+    if own.get(CLAIM_NAME_LABEL) and own.get(CLAIM_NAMESPACE_LABEL):
+        labels |= {name: own[name] for name in (CLAIM_NAME_LABEL, CLAIM_NAMESPACE_LABEL)}
+    return labels
+
+
+def _owners(xr: Object, key: str, owners: Sequence[Object]) -> list[Object]:
+    uid = xr["metadata"].get("uid", "")
+    for owner in owners:
+        if owner.get("controller") and owner.get("uid") != uid:
+            raise PlanError(
+                f'composed resource "{key}" names another controller: {owner.get("kind")}/{owner.get("name")}'
+            )
+    controller = {
+        "apiVersion": xr["apiVersion"],
+        "kind": xr["kind"],
+        "name": xr["metadata"]["name"],
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return [*(owner for owner in owners if owner.get("uid") != uid), controller]
+
+
+def _is_ours(xr: Object, obj: Object) -> bool:
+    """Whether the XR controls it; what nobody controls is left alone."""
+    uid = xr["metadata"].get("uid", "")
+    return any(
+        owner.get("controller") and owner.get("uid") == uid for owner in obj["metadata"].get("ownerReferences") or ()
+    )
+
+
+def _kind(obj: Mapping[str, Any]) -> tuple[str, str]:
+    """Group and kind: another version of the same kind is the same resource."""
+    return str(obj.get("apiVersion", "")).rpartition("/")[0], str(obj.get("kind", ""))
+
+
+def _reference(obj: Object, xr: Object, style: Style) -> Object:
+    reference = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": obj["metadata"]["name"]}
+    namespace = obj["metadata"].get("namespace")
+    if namespace and not xr["metadata"].get("namespace"):
+        reference["namespace"] = namespace
+    return reference
+
+
+def _reference_order(reference: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(reference.get(field_, "") for field_ in ("apiVersion", "kind", "name", "namespace"))
