@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""Writes the reference part of the documentation from the code, so that the two cannot disagree.
+
+    tools/reference.py           write docs/reference/
+    tools/reference.py --check   change nothing; exit with 1 and name the pages that are out of date
+
+tests/unit/test_docs.py makes the same comparison. What the code cannot say itself (what a limit is for, what an error
+without a docstring means) stands here in words; a new limit or error without any is a mistake that stops this program.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+import planform
+from planform.api.builtin import BUILTIN_KINDS, kubernetes_version
+from planform.apiserver.wire import Limits
+from planform.cli.main import root
+from planform.errors import ApiError, PlanformError
+from planform.features import FEATURES
+from planform.store import HistoryLimits
+
+ROOT: Final = Path(__file__).parents[1]
+FOLDER: Final = ROOT / "docs" / "reference"
+_MADE: Final = "<!-- Written by tools/reference.py. Change the code, then run it again. -->"
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "BadRequest": "The request itself makes no sense: a malformed body, query or patch.",
+    "Unauthorized": "The credentials are wrong, expired or revoked.",
+    "Forbidden": "RBAC or admission does not let this user do this.",
+    "NotFound": "The object, or the kind, is not there.",
+    "MethodNotAllowed": "The kind does not have this verb.",
+    "NotAcceptable": "The answer cannot be given in any form that the client accepts.",
+    "AlreadyExists": "An object of that name is there already.",
+    "RequestEntityTooLarge": "The body is longer than the server takes.",
+    "UnsupportedMediaType": "The body is in a form that this request does not take.",
+    "TooManyRequests": "Too much at once; the answer says when to try again.",
+    "InternalError": "The server could not do its part; its log says why.",
+    "ServiceUnavailable": "The server is starting or stopping.",
+    "Timeout": "The answer did not come in time; whether the write happened is not known.",
+    "StoreClosed": "The control plane is stopping: the data directory is closed.",
+}
+"""What an error means whose class says nothing."""
+
+LIMITS: Final[Mapping[str, str]] = {
+    "header_bytes": "Bytes of request line and headers. Beyond: 431, and the connection is closed.",
+    "header_count": "Headers of one request. Beyond: 431.",
+    "body_bytes": "Bytes of a body. Beyond: 413, before the rest is read.",
+    "connections": "Connections at a time. Beyond: closed at once.",
+    "pipelined": "Requests that may wait on one connection. Beyond: 429, and the connection is closed.",
+    "request_seconds": "Time in which a request must have arrived. Beyond: 408.",
+    "idle_seconds": "Time for which a connection may be silent between requests.",
+    "stalled_seconds": "Time for which a client may leave what it was sent unread. Beyond: closed.",
+    "handshake_seconds": "Time for the TLS handshake.",
+    "keep_for": "A change is kept at least this long, ...",
+    "keep_events": "... or while it is among the last so many.",
+    "max_bytes": "History beyond this size goes in any case, the oldest first.",
+    "ring_events": "Changes that are also held in memory, at most so many ...",
+    "ring_bytes": "... and so many bytes.",
+}
+
+EXIT_CODES: Final = ((0, "done"), (1, "failed"), (2, "wrong usage"), (3, "timed out"), (130, "interrupted"))
+
+
+@dataclass(frozen=True)
+class MetricFact:
+    """A metric as the code declares it."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page and what it must hold."""
+    made = {
+        "cli.md": _cli(),
+        "errors.md": _errors(),
+        "features.md": _features(),
+        "kinds.md": _kinds(),
+        "limits.md": _limits(),
+        "metrics.md": _metrics(),
+        "settings.md": _settings(),
+    }
+    return {FOLDER / name: "\n".join([_MADE, "", *lines]).rstrip("\n") + "\n" for name, lines in made.items()}
+
+
+# -- what the code says
+
+
+def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Every command by its full name, groups before what is in them."""
+    yield from _below(root, click.Context(root, info_name="planform"))
+
+
+def _below(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context, **command.context_settings)
+        yield inner.command_path, command, inner
+        if isinstance(command, click.Group):
+            yield from _below(command, inner)
+
+
+def errors() -> list[type[PlanformError]]:
+    """Every error of planform's own, after importing everything that may define one."""
+    for module in pkgutil.walk_packages(planform.__path__, "planform."):
+        if module.name != "planform.__main__":
+            importlib.import_module(module.name)
+    found: dict[str, type[PlanformError]] = {}
+    waiting: list[type[PlanformError]] = [PlanformError]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            waiting.append(kind)
+            if kind.__module__.startswith("planform."):
+                found[f"{kind.__module__}.{kind.__qualname__}"] = kind
+    return sorted(found.values(), key=lambda kind: (kind.reason, kind.__module__, kind.__name__))
+
+
+def metrics() -> list[MetricFact]:
+    """Every metric, read from where it is declared: `registry.counter("planform_...", "...", [...])`."""
+    found: dict[str, MetricFact] = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (fact := _declared(node)) is not None:
+                found[fact.name] = fact
+    return [found[name] for name in sorted(found)]
+
+
+def _declared(call: ast.Call) -> MetricFact | None:
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("counter", "gauge", "histogram"):
+        return None
+    values = [_literal(argument) for argument in call.args]
+    if len(values) < 2 or not str(values[0]).startswith("planform_"):
+        return None
+    named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
+    labels = values[2] if len(values) > 2 else named.get("labels")
+    return MetricFact(str(values[0]), call.func.attr, str(values[1]), tuple(labels or ()))
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
+# -- the pages
+
+
+def _cli() -> Iterator[str]:
+    yield "# Command line"
+    yield ""
+    yield "Data goes to stdout, words to stderr. Colour is left out in a pipe and when `NO_COLOR` is set."
+    yield ""
+    yield from _table(("exit code", "means"), ((str(code), meaning) for code, meaning in EXIT_CODES))
+    yield ""
+    yield from _table(
+        ("command", "does"),
+        ((f"[`{path}`](#{_anchor(path)})", _first_sentence(command.help)) for path, command, _ in commands()),
+    )
+    for path, command, context in commands():
+        yield ""
+        yield f"## {path}"
+        yield ""
+        yield "```text"
+        yield f"{path} {' '.join(command.collect_usage_pieces(context))}"
+        yield "```"
+        yield ""
+        yield _prose(command.help)
+        options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+        if options:
+            yield ""
+            yield from _table(
+                ("option", "default", "what it does"),
+                ((_flags(option), _default(option), _cell(_help(option))) for option in options),
+            )
+
+
+def _settings() -> Iterator[str]:
+    _, command, context = next(found for found in commands() if found[0] == "planform up")
+    yield "# Settings of `planform up`"
+    yield ""
+    yield "Each stands on the command line, in the environment or in the file that `--config` names; the first of the"
+    yield "three that says something counts. In the file the key is the option without its dashes:"
+    yield ""
+    yield "```yaml"
+    yield "data: /var/lib/planform"
+    yield "listen: 127.0.0.1:6443"
+    yield "tls-name: [plane.example.org]"
+    yield "```"
+    yield ""
+    rows = []
+    for option in command.params:
+        assert isinstance(option, click.Option)
+        key = "" if option.name == "config" else f"`{_long(option)}`"
+        variable = f"`{context.auto_envvar_prefix}_{(option.name or '').upper()}`"
+        rows.append(
+            (key or "-", f"`--{_long(option)}`", variable, _type(option), _default(option), _cell(_help(option)))
+        )
+    yield from _table(("key in the file", "option", "environment", "type", "default", "what it does"), rows)
+    yield ""
+    yield "Lists in the environment are separated by spaces. How to write such a file:"
+    yield "[use a config file](../how-to/use-a-config-file.md)."
+
+
+def _errors() -> Iterator[str]:
+    yield "# Errors"
+    yield ""
+    yield "`reason` is stable: match on it, not on the message. An error of the API comes as a Kubernetes `Status` with"
+    yield "the HTTP code given here; the command line prints the message, then a hint where there is one. What can be"
+    yield "retried is tried again by controllers, with backoff; everything else waits for a change."
+    yield ""
+    rows = []
+    for kind in errors():
+        code = str(kind.code) if issubclass(kind, ApiError) else "-"
+        meaning = _first_sentence(kind.__doc__) or MEANINGS.get(kind.reason, "")
+        if not meaning:
+            raise SystemExit(f"{kind.__module__}.{kind.__name__}: say in its docstring what it means")
+        where = kind.__module__.removeprefix("planform.")
+        retried = "yes" if kind.retryable else "no"
+        rows.append((f"`{kind.reason}`", code, retried, _cell(meaning), f"`{where}.{kind.__name__}`"))
+    yield from _table(("reason", "HTTP code", "retried", "means", "class"), rows)
+
+
+def _kinds() -> Iterator[str]:
+    yield "# Built-in kinds"
+    yield ""
+    yield f"What the embedded engine serves before any CRD, with the schemas of Kubernetes {kubernetes_version()}."
+    yield "Further kinds come from CustomResourceDefinitions. Kinds that a cluster would act on (Pods, Deployments,"
+    yield "Jobs, Services, ...) are stored, validated and watched, and nothing runs them: see"
+    yield "[what differs from a cluster](../explanation/what-differs-from-a-cluster.md)."
+    yield ""
+    rows = []
+    for kind in BUILTIN_KINDS:
+        rows.append(
+            (
+                f"`{kind.kind}`",
+                f"`{kind.api_version}`",
+                f"`{kind.plural}`",
+                _codes(kind.short_names),
+                "namespaced" if kind.namespaced else "cluster",
+                "create only" if kind.verbs == ("create",) else "all",
+                _codes(kind.subresources),
+            )
+        )
+    yield from _table(("kind", "API version", "resource", "short", "scope", "verbs", "subresources"), rows)
+
+
+def _features() -> Iterator[str]:
+    yield "# Feature gates"
+    yield ""
+    yield "Set with `planform up --feature-gates NAME=true,OTHER=false`; `planform features` lists them."
+    yield ""
+    rows = ((f"`{f.name}`", "on" if f.default else "off", f.stage, _cell(f.summary)) for f in FEATURES.values())
+    yield from _table(("gate", "default", "stage", "what it does"), rows)
+
+
+def _metrics() -> Iterator[str]:
+    yield "# Metrics"
+    yield ""
+    yield "Served at `/metrics` in the Prometheus text format, or as OpenMetrics if the client asks for it; reading"
+    yield "takes the right to `get` the path `/metrics`. A histogram has the usual `_bucket`, `_sum` and `_count`."
+    yield ""
+    rows = ((f"`{fact.name}`", fact.kind, _codes(fact.labels), _cell(fact.help)) for fact in metrics())
+    yield from _table(("metric", "type", "labels", "what it says"), rows)
+
+
+def _limits() -> Iterator[str]:
+    yield "# Limits"
+    yield ""
+    yield "## HTTP"
+    yield ""
+    yield "One client cannot take the server from the others. Slow and silent connections are found by a sweep, so"
+    yield "times are exact to a few seconds."
+    yield ""
+    yield from _limit_table(Limits())
+    yield ""
+    yield "## History"
+    yield ""
+    yield "How far back a watch may resume and a list may look. Older than that is `Expired` (410): list again."
+    yield ""
+    yield from _limit_table(HistoryLimits())
+
+
+def _limit_table(limits: Any) -> Iterator[str]:
+    rows = []
+    for field in fields(limits):
+        if field.name not in LIMITS:
+            raise SystemExit(f"{type(limits).__name__}.{field.name}: say in tools/reference.py what it is for")
+        rows.append((f"`{field.name}`", _amount(field.name, getattr(limits, field.name)), LIMITS[field.name]))
+    yield from _table(("limit", "value", "what happens"), rows)
+
+
+# -- their parts
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield f"|{'---|' * len(headings)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _prose(text: str | None) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in (text or "").split("\n\n"))
+
+
+def _first_sentence(text: str | None) -> str:
+    return _cell(_prose(text).split("\n\n")[0])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _codes(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words) or "-"
+
+
+def _anchor(heading: str) -> str:
+    return heading.lower().replace(" ", "-")
+
+
+def _long(option: click.Option) -> str:
+    return next(flag for flag in option.opts if flag.startswith("--")).removeprefix("--")
+
+
+def _flags(option: click.Option) -> str:
+    taken = "" if option.is_flag else f" {option.metavar or _placeholder(option)}"
+    return f"`{', '.join(option.opts)}{taken}`".replace("|", "\\|")
+
+
+def _placeholder(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return "|".join(str(choice) for choice in option.type.choices)
+    return _type(option).removeprefix("list of ").upper()
+
+
+def _type(option: click.Option) -> str:
+    if option.is_flag:
+        return "true or false"
+    if isinstance(option.type, click.Choice):
+        return " or ".join(str(choice) for choice in option.type.choices)
+    names = {"filename": "file", "file": "file", "directory": "directory", "float": "number", "integer": "number"}
+    shown = names.get(option.type.name, "text")
+    if isinstance(option.type, click.Path):
+        shown = "directory" if not option.type.file_okay else "file"
+    return f"list of {shown}" if option.multiple else shown
+
+
+def _help(option: click.Option) -> str:
+    return (option.help or "").partition("[default:")[0].strip() or "-"
+
+
+def _default(option: click.Option) -> str:
+    _, marker, stated = (option.help or "").partition("[default:")
+    if marker:
+        return _cell(stated.strip().removesuffix("]"))
+    if option.is_flag or option.required or not isinstance(option.default, str | int | float) or option.default == "":
+        return "-"
+    return f"`{option.default}`"
+
+
+def _amount(name: str, value: Any) -> str:
+    if name.endswith("_bytes"):
+        return (
+            f"{value >> 30} GiB"
+            if value >= 1 << 30
+            else f"{value >> 20} MiB"
+            if value >= 1 << 20
+            else f"{value >> 10} KiB"
+        )
+    if name.endswith("_seconds"):
+        return f"{value:g} s"
+    if hasattr(value, "total_seconds"):
+        return f"{value.total_seconds() / 60:g} min"
+    return f"{value:,}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+    if "--check" in arguments:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is out of date: run tools/reference.py", file=sys.stderr)
+        return 1 if stale else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for path in stale:
+        path.write_text(pages()[path])
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
