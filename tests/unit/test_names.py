@@ -75,11 +75,11 @@ def test_lengths_are_counted_in_bytes() -> None:
         ({"ownerReferences": "x"}, 'metadata.ownerReferences: Invalid value: "x": must be a list of objects'),
         (
             {"ownerReferences": [OWNER | {"uid": ""}]},
-            'metadata.ownerReferences[0].uid: Invalid value: "": uid must not be empty',
+            "metadata.ownerReferences[0].uid: Required value: must not be empty",
         ),
         (
             {"ownerReferences": [OWNER | {"apiVersion": ""}]},
-            'metadata.ownerReferences[0].apiVersion: Invalid value: "": version must not be empty',
+            "metadata.ownerReferences[0].apiVersion: Required value: must not be empty",
         ),
         (
             {"ownerReferences": [OWNER | {"name": ["x"]}]},
@@ -109,7 +109,9 @@ def test_two_controllers_are_one_too_many() -> None:
         OWNER | {"uid": "u2", "name": "p", "controller": True},
     ]
     (text,) = problems({"ownerReferences": owners})
-    assert text.endswith('Only one reference can have Controller set to true. Found "true" in references for o and p')
+    assert text.endswith(
+        'Only one reference can have Controller set to true. Found "true" in references for ConfigMap/o and ConfigMap/p'
+    )
     assert problems({"ownerReferences": [owners[0], owners[1] | {"controller": False}]}) == []
 
 

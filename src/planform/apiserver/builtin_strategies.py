@@ -60,7 +60,8 @@ class Namespaces(Plain):
     def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
         new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name_of(new)
         if old is None:
-            new["spec"] = {"finalizers": ["kubernetes"]}
+            wanted = [name for name in (new.get("spec") or {}).get("finalizers") or () if name != "kubernetes"]
+            new["spec"] = {"finalizers": [*wanted, "kubernetes"]}
             new["status"] = {"phase": "Active"}
         elif subresource != "finalize":
             if "spec" in old:

@@ -79,6 +79,13 @@ def normal_time(field: str, text: str) -> str:
         raise BadRequest(f"{field}: cannot parse {text!r} as a time: {error}") from error
 
 
+def name_owners_once(metadata: dict[str, Any]) -> None:
+    """Drop repeated owner references, in place."""
+    owners = metadata.get("ownerReferences")
+    if owners and len(owners) > 1:
+        metadata["ownerReferences"] = [owner for index, owner in enumerate(owners) if owner not in owners[:index]]
+
+
 def name_of(obj: Object) -> str:
     return str(obj["metadata"].get("name", ""))
 

@@ -84,6 +84,7 @@ def admit(
         request.warn(warning)
     for warning in names.metadata_warnings(new["metadata"]):
         request.warn(warning)
+    meta.name_owners_once(new["metadata"])
 
 
 def _report_unknown(

@@ -197,7 +197,10 @@ def metadata_warnings(metadata: Mapping[str, Any]) -> list[str]:
     counts = Counter(uid for uid in owners if isinstance(uid, str) and uid)
     if twice := sorted(uid for uid, count in counts.items() if count > 1):
         uids = ", ".join(twice)
-        warnings.append(f".metadata.ownerReferences contains duplicate entries; duplicate UID(s) observed: {uids}")
+        warnings.append(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may"
+            f" reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}"
+        )
     return warnings
 
 
@@ -280,16 +283,16 @@ def _owner_errors(metadata: Mapping[str, Any]) -> Iterator[FieldError]:
     controllers: list[str] = []
     for index, owner in enumerate(owners):
         field = f"metadata.ownerReferences[{index}]"
-        for member, text in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
+        for member in ("apiVersion", "kind", "name", "uid"):
             value = owner.get(member) or ""
             if not isinstance(value, str):
                 yield _wrong_type(f"{field}.{member}", value, "string")
             elif not value:
-                yield invalid(f"{field}.{member}", "", f"{text} must not be empty")
+                yield FieldError(f"{field}.{member}", "FieldValueRequired", "Required value: must not be empty")
         if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
             yield invalid(field, owner, "/v1, Kind=Event is disallowed from being an owner")
         if owner.get("controller") is True:
-            controllers.append(str(owner.get("name")))
+            controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
     if len(controllers) > 1:
         first, second, *_ = controllers
         problem = (

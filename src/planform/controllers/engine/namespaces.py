@@ -121,7 +121,9 @@ def _conditions(
         "All content successfully deleted, may be waiting on finalization",
     )
     if remaining:
-        listed = ", ".join(f"{served.kind.resource} has {count} resource instances" for served, count, _ in remaining)
+        listed = ", ".join(
+            f"{served.kind.plural}.{served.kind.group} has {count} resource instances" for served, count, _ in remaining
+        )
         yield (
             "NamespaceContentRemaining",
             "True",
