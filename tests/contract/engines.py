@@ -210,12 +210,12 @@ class Engine:
         return self.http("DELETE", path, options, query=query, token=token)
 
     @contextmanager
-    def watch(self, path: str, *, accept: str = "", **query: str | int) -> Iterator[Stream]:
+    def watch(self, path: str, *, accept: str = "", **query: Any) -> Iterator[Stream]:
         """A watch of a collection, open when the block begins; without a limit it ends after 60 s."""
         connection = self.connect()
         try:
             headers = self._headers(None, {"Accept": accept} if accept else None, None)
-            options: dict[str, str | int] = {"watch": "true", "timeoutSeconds": 60, **query}
+            options: dict[str, Any] = {"watch": "true", "timeoutSeconds": 60, **query}
             connection.request("GET", _target(path, options), headers=headers)
             yield Stream(connection, connection.getresponse())
         finally:

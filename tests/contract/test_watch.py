@@ -54,7 +54,7 @@ def test_without_a_version_everything_comes_as_added_first(
         assert told(events.take(1)) == [("ADDED", "c")]
 
 
-STREAMING: dict[str, str | int] = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+STREAMING: dict[str, Any] = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
 
 @case("8-streaming-list", "1-9-streaming-list", "18-bookmark-on-an-empty-list")
@@ -98,7 +98,7 @@ def test_initial_events_and_a_version_match_go_together(engine: Engine, ns: str,
 @case("8-no-initial-events")
 def test_initial_events_can_be_declined(engine: Engine, ns: str, widgets: Callable[..., Any]) -> None:
     widgets("a")
-    options: dict[str, str | int] = STREAMING | {"sendInitialEvents": "false", "resourceVersion": "0"}
+    options: dict[str, Any] = STREAMING | {"sendInitialEvents": "false", "resourceVersion": "0"}
     with engine.watch(at("widgets", ns), **options) as events:
         widgets("b")
         seen = told(events.until(lambda event: event["object"]["metadata"]["name"] == "b"))
@@ -108,7 +108,7 @@ def test_initial_events_can_be_declined(engine: Engine, ns: str, widgets: Callab
 @case("8-bookmarks")
 def test_a_bookmark_comes_before_the_timeout(engine: Engine, ns: str, widgets: Callable[..., Any]) -> None:
     start = widgets("a")["metadata"]["resourceVersion"]
-    options: dict[str, str | int] = {"allowWatchBookmarks": "true", "timeoutSeconds": 4}
+    options: dict[str, Any] = {"allowWatchBookmarks": "true", "timeoutSeconds": 4}
     with engine.watch(at("widgets", ns), resourceVersion=start, **options) as events:
         engine.post(at("widgets", engine.new_namespace()), widget("elsewhere")).ok(201)
         bookmarks = events.rest()
