@@ -10,7 +10,7 @@ Serve it with `python -m planform_sdk serve module:hello`; test it with `planfor
 imported before it is needed: gRPC when serving, protobuf when bytes are read or written.
 """
 
-from planform_sdk.function import Fatal, Function, function
+from planform_sdk.functions import Fatal, Function, function
 from planform_sdk.request import Request
 from planform_sdk.response import Response
 from planform_sdk.types import (

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from planform_sdk.function import Function
+from planform_sdk.functions import Function
 
 if TYPE_CHECKING:
     from planform_sdk.server import Settings

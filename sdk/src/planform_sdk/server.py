@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from planform_sdk.function import Function
+from planform_sdk.functions import Function
 from planform_sdk.health import Health
 from planform_sdk.logs import traceparent
 from planform_sdk.metrics import CallMetrics, serve_metrics
