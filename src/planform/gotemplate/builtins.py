@@ -52,7 +52,7 @@ def _basic_kind(value: Value) -> str:
     return "int" if isinstance(value, int) else ""
 
 
-@builtins.add("func(reflect.Value, ...reflect.Value) (bool, error)")
+@builtins.add("func(reflect.Value, ...reflect.Value) (bool, error)", special="==")
 def eq(first: Value, *others: Value) -> bool:
     """Whether the first equals any of the others."""
     if not others:
@@ -91,12 +91,12 @@ def _is_nil(value: Value) -> bool:
     return value is None or isinstance(value, (NilMap, NilList))
 
 
-@builtins.add("func(reflect.Value, reflect.Value) (bool, error)")
+@builtins.add("func(reflect.Value, reflect.Value) (bool, error)", special="!=")
 def ne(first: Value, second: Value) -> bool:
     return not eq(first, second)
 
 
-@builtins.add("func(reflect.Value, reflect.Value) (bool, error)")
+@builtins.add("func(reflect.Value, reflect.Value) (bool, error)", special="<")
 def lt(first: Value, second: Value) -> bool:
     kind, other_kind = _basic_kind(first), _basic_kind(second)
     if not kind or not other_kind:
@@ -110,17 +110,17 @@ def lt(first: Value, second: Value) -> bool:
     return bool(first < second)
 
 
-@builtins.add("func(reflect.Value, reflect.Value) (bool, error)")
+@builtins.add("func(reflect.Value, reflect.Value) (bool, error)", special="<=")
 def le(first: Value, second: Value) -> bool:
     return lt(first, second) or eq(first, second)
 
 
-@builtins.add("func(reflect.Value, reflect.Value) (bool, error)")
+@builtins.add("func(reflect.Value, reflect.Value) (bool, error)", special=">")
 def gt(first: Value, second: Value) -> bool:
     return not le(first, second)
 
 
-@builtins.add("func(reflect.Value, reflect.Value) (bool, error)")
+@builtins.add("func(reflect.Value, reflect.Value) (bool, error)", special=">=")
 def ge(first: Value, second: Value) -> bool:
     return not lt(first, second)
 

@@ -63,6 +63,10 @@ class Code:
     may_be_nil: bool = True
     inside: str = "False"  # what it was found in, if that is a map or list: see runtime.known_as
 
+    @property
+    def is_constant(self) -> bool:
+        return isinstance(self.last, (nodes.Numeric, nodes.String)) and self.go_type in ("int", "string")
+
 
 def compile_unit(
     name: str, text: str, trees: Mapping[str, Tree], functions: Mapping[str, Function], missing_key: str
@@ -95,7 +99,7 @@ class _Names:
         self.functions = functions
         self.sites: list[Site] = []
         self.namespace: dict[str, Any] = {
-            "__builtins__": {"type": type, "dict": dict, "str": str, "bool": bool, "float": float, "len": len},
+            "__builtins__": {"type": type, "dict": dict, "int": int, "len": len, "str": str},
             "MISSING": MISSING,
             "Int": Int,
             "argument": runtime.argument,
@@ -209,11 +213,17 @@ class _TemplateCompiler:
         value = self.pipeline(node.pipe)
         if node.pipe.variables:
             self.emit(f"({value.python})")
-        elif value.go_type == "string":
-            self.pending.append(value.python)
         else:
-            printed = self.call("text(state, t)", node)
-            self.pending.append(f"(t if type(t := {value.python}) is str else {printed})")
+            self.pending.append(self.printed(value, node))
+
+    def printed(self, value: Code, node: Node) -> str:
+        """The text of a value; strings and whole numbers, which most are, without a call of ours."""
+        if value.go_type == "string":
+            return value.python
+        if value.go_type in ("int", "int64"):
+            return f"str({value.python})"
+        slow = self.call("text(state, t)", node)
+        return f"(t if (k := type(t := {value.python})) is str else str(t) if k is int else {slow})"
 
     def branch(self, node: Branch) -> None:
         """`if` and `with`; a chain of `else if` stays flat."""
@@ -456,21 +466,37 @@ class _TemplateCompiler:
         complaint = signature.arity_complaint(name, len(arguments), given)
         if complaint is not None:
             return self.refusal(complaint, node)
-        if function.special:
-            return self.special(function.special, node, arguments, final)
+        if function.special in ("and", "or", "not"):
+            return self.logic(function.special, arguments, final)
         values: list[Code] = []
         for index, argument in enumerate(arguments):
             values.append(self.argument(argument, signature.parameter(index)))
         if final is not None:
             blamed = replace(self.normal(final), last=values[-1].last if values else node)
             values.append(self.checked(blamed, signature.parameter(given - 1)))
-        python = ", ".join(["state"] * function.stateful + [value.python for value in values])
         called = self.names.constant("function", name, function.call)
+        if function.special and len(values) == 2:
+            return self.comparison(function.special, called, command, name, *values)
+        python = ", ".join(["state"] * function.stateful + [value.python for value in values])
         last = values[-1].last if values else node
         result = signature.result
         return Code(self.call(f"{called}({python})", command, name), last, result, result not in _NEVER_NIL)
 
-    def special(self, kind: str, node: Identifier, arguments: Sequence[Node], final: Code | None) -> Code:
+    def comparison(self, operator: str, called: str, command: Node, name: str, first: Code, second: Code) -> Code:
+        """`eq`, `lt` and their like; Python's own operator beside a constant, if the other value is of its type."""
+        left, right = self.local("left"), second.python
+        general = self.call(f"{called}({left}, {right})", command, name)
+        if second.is_constant and second.go_type == "int":
+            quick = f"(k := type({left} := {first.python})) is int or k is Int"
+        elif second.is_constant and second.go_type == "string" and operator in ("==", "!="):
+            quick = f"type({left} := {first.python}) is str"
+        else:
+            python = self.call(f"{called}({first.python}, {right})", command, name)
+            return Code(python, second.last, "bool", may_be_nil=False)
+        python = f"({left} {operator} {right} if {quick} else {general})"
+        return Code(python, second.last, "bool", may_be_nil=False)
+
+    def logic(self, kind: str, arguments: Sequence[Node], final: Code | None) -> Code:
         """`and`, `or` and `not`, which Python has too."""
         values = [self.any_argument(argument) for argument in arguments]
         if final is not None:
@@ -525,8 +551,10 @@ class _TemplateCompiler:
         """The same value once it is known to suit the parameter."""
         python = value.python
         if go_type in (ANY, VALUE):
-            if value.go_type not in _NEVER_NIL:
+            is_element = value.inside not in ("True", "False")  # a list has nil in it, but nothing missing
+            if value.go_type not in _NEVER_NIL and not is_element:
                 python = f"(None if (t := {python}) is MISSING else t)"
+            go_type = value.go_type
         elif go_type == value.go_type:
             pass
         elif go_type == "string":

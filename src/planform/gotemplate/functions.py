@@ -48,7 +48,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A template function. `special` ones are compiled in a way of their own (`and`, `or`, `call`)."""
+    """A template function. Those that are an operator of Python too name it as `special`."""
 
     call: Callable[..., Any]
     go: str = "func(...interface {}) interface {}"

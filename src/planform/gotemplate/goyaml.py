@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from functools import cmp_to_key
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import yaml
 
@@ -44,8 +44,6 @@ def dump_yaml(value: Value, meter: Meter) -> str:
 class _Dumper(yaml.SafeDumper):
     """Leaves it to the representers below what is quoted: to the emitter, every scalar is text."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
@@ -72,6 +70,7 @@ def _represent_map(dumper: yaml.SafeDumper, mapping: dict[str, Any]) -> yaml.Map
     return dumper.represent_mapping("tag:yaml.org,2002:map", ordered)
 
 
+_Dumper.yaml_implicit_resolvers = {}
 _Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(int, _represent_number)
 _Dumper.add_representer(float, _represent_number)

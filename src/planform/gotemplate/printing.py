@@ -6,7 +6,9 @@ longer on paper than in memory.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from planform.gotemplate.errors import CallFailed, LimitReached
@@ -14,6 +16,7 @@ from planform.gotemplate.floats import format_float
 from planform.gotemplate.quoting import can_backquote, quote, quote_rune
 from planform.gotemplate.values import (
     MISSING,
+    Int,
     Missing,
     NilList,
     NilMap,
@@ -128,9 +131,24 @@ def sprintln(values: Sequence[Value], meter: Meter | None = None) -> str:
 def sprintf(template: str, values: Sequence[Value], meter: Meter | None = None) -> str:
     """fmt.Sprintf."""
     meter = meter or Meter()
-    if template.count("%") == 1 and len(values) == 1 and type(values[0]) is str and "%s" in template:
-        return template.replace("%s", values[0])
-    return _Printf(template, values, meter).run()
+    pieces = _plain_directives(template)
+    if pieces is None or len(pieces) >> 1 != len(values):
+        return _Printf(template, values, meter).run()
+    out = list(pieces)
+    for at, value in enumerate(values):
+        verb, kind = pieces[2 * at + 1], type(value)
+        if (kind is str and verb != "d") or ((kind is int or kind is Int) and verb != "s"):
+            out[2 * at + 1] = str(value)
+        else:
+            out[2 * at + 1] = _Verb(verb).show(value, meter)
+    return "".join(out)
+
+
+@lru_cache(maxsize=1024)
+def _plain_directives(template: str) -> tuple[str, ...] | None:
+    """Text and verbs in turn, if all that the format has is `%s`, `%d` and `%v`; most have nothing else."""
+    pieces = tuple(re.split("%([sdv])", template))
+    return None if len(pieces) > 64 or any("%" in text for text in pieces[::2]) else pieces
 
 
 class _Printf:

@@ -77,7 +77,10 @@ def to_decimal(value: Value) -> int:
 
 @numbers.add("func(...interface {}) int64")
 def add(*values: Value) -> int:
-    return wrap_int64(sum(map(to_int64, values)))
+    total = 0
+    for value in values:
+        total += value if isinstance(value, int) else to_int64(value)
+    return total if INT64_MIN <= total <= INT64_MAX else wrap_int64(total)
 
 
 @numbers.add("func(interface {}) int64")

@@ -179,8 +179,11 @@ def _counted(state: State, parts: list[str]) -> list[str]:
 
 @strings.add("func(string, interface {}) string", stateful=True)
 def join(state: State, separator: str, value: Value) -> str:
-    state.weigh(value)
-    parts = string_list(value, state.meter())
+    if isinstance(value, list) and all(type(item) is str for item in value):
+        parts: list[str] = value
+    else:
+        state.weigh(value)
+        parts = string_list(value, state.meter())
     state.reserve_text(sum(map(len, parts)) + len(separator) * len(parts))
     return separator.join(parts)
 
