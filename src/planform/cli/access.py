@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from planform.cli.durations import parse_duration
 from planform.cli.output import output_option, say, table, write_data
 from planform.cli.places import default_data_directory
 from planform.clock import SystemClock, timestamp
@@ -16,8 +15,6 @@ from planform.errors import UsageError
 
 if TYPE_CHECKING:
     from planform.apiserver.pki import Pki
-
-_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 
 _data_option = click.option(
     "--data",
@@ -27,12 +24,15 @@ _data_option = click.option(
 )
 
 
-@click.group()
-def kubeconfig() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def kubeconfig(context: click.Context) -> None:
     """Give somebody access to a control plane on this machine, or take it back.
 
     What a user may do is decided by RBAC: bind roles to the user or to its groups.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @kubeconfig.command()
@@ -62,7 +62,12 @@ def create(user: str, groups: tuple[str, ...], expires: str, server: str, file: 
 @click.option("--serial", default="", help="Take back one certificate.")
 @_data_option
 def revoke(user: str, serial: str, data: Path | None) -> None:
-    """Refuse certificates from now on; a running control plane notices within a second."""
+    """Refuse certificates from now on.
+
+    A running control plane notices within a second.
+    """
+    if bool(user) == bool(serial):
+        raise UsageError("revoke needs either --user or --serial", hint="planform kubeconfig list shows both")
     for entry in _pki(data or default_data_directory()).revoke(user=user, serial=serial):
         click.echo(f"{entry.serial} of {entry.user} revoked")
 
@@ -86,18 +91,14 @@ def list_issued(output: str, data: Path | None) -> None:
     if output != "table":
         write_data(rows, output)
         return
+    if not rows:
+        say("none was issued")
+        return
     shown = [
         (r["user"], ",".join(r["groups"]), r["expires"], "yes" if r["revoked"] else "no", r["serial"])  # type: ignore[arg-type]  # a list of str
         for r in rows
     ]
     click.echo(table(("USER", "GROUPS", "EXPIRES", "REVOKED", "SERIAL"), shown))
-
-
-def parse_duration(text: str) -> timedelta:
-    match = re.fullmatch(r"(\d+)([mhd])", text)
-    if match is None or not int(match[1]):
-        raise UsageError(f'"{text}" is not a duration', hint="write minutes, hours or days: 30m, 12h, 90d")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def _pki(directory: Path) -> Pki:

@@ -74,7 +74,7 @@ def restore(file: Path, data: Path | None) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".restore-") as scratch:
         try:
-            with tarfile.open(file) as archive:
+            with tarfile.open(file, mode="r:") as archive:
                 names = {member.name.split("/")[0] for member in archive.getmembers()}
                 if _DATABASE not in names or names - _MEMBERS:
                     raise UsageError(f"{file} is not a backup of a control plane")

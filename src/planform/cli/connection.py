@@ -17,7 +17,7 @@ from planform.cli.places import find_kubeconfig
 from planform.client.kubernetes import KubernetesClient
 from planform.client.transport import Transport
 from planform.clock import SystemClock
-from planform.errors import UsageError
+from planform.errors import ServiceUnavailable, UsageError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,6 +89,10 @@ def run(
 
     async def connected() -> T:
         async with connect(kubeconfig, context=context, timeout=timeout) as connection:
-            return await action(connection)
+            try:
+                return await action(connection)
+            except ServiceUnavailable as error:
+                error.hint = error.hint or "is it running? `planform up` starts one; --kubeconfig names another"
+                raise
 
     return asyncio.run(connected())

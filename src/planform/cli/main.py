@@ -63,10 +63,16 @@ class _Commands(click.Group):
         return super().resolve_command(context, args)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="planform", message="%(prog)s %(version)s")
-def root() -> None:
-    """A control plane for platform teams: one process on one machine, or unchanged on Kubernetes."""
+@click.pass_context
+def root(context: click.Context) -> None:
+    """A control plane for platform teams: one process on one machine, or unchanged on Kubernetes.
+
+    To begin: `planform demo` shows one at work, `planform up` starts yours.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -78,6 +84,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(130)
     except KeyboardInterrupt:
         sys.exit(130)
+    except click.UsageError as error:
+        explain(_in_our_words(error))
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -88,6 +97,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _in_our_words(error: click.UsageError) -> PlanformError:
+    """What click found wrong, in the same shape as everything else."""
+    message = error.format_message().rstrip(".")
+    command = error.ctx.command_path if error.ctx is not None else "planform"
+    return UsageError(message[:1].lower() + message[1:], hint=f"{command} --help")
 
 
 def explain(error: PlanformError) -> None:

@@ -60,6 +60,12 @@ def _checked(document: Any, where: str) -> Iterator[Object]:
         if not isinstance(document.get(field), str):
             raise UsageError(f"{where}: {field} is missing")
     metadata = document.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if name is None:
         raise UsageError(f"{where}: {document['kind']} has no metadata.name")
+    if not isinstance(name, str):
+        shown = str(name).lower() if isinstance(name, bool) else name
+        raise UsageError(
+            f"{where}: metadata.name must be text, and YAML reads it as {shown}", hint="put the name in quotes"
+        )
     yield document

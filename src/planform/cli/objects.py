@@ -13,6 +13,7 @@ import click
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk, gvk_of
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.describing import describe_object
+from planform.cli.durations import duration_option
 from planform.cli.manifests import read_manifests
 from planform.cli.output import output_option, say, table, write_data
 from planform.cli.waiting import Goal, WaitTimedOut, parse_goal
@@ -172,7 +173,7 @@ def describe(what: Sequence[str], namespace: str, kubeconfig: Path | None, conte
 )
 @click.option("--ignore-not-found", is_flag=True, help="What is not there counts as deleted.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the objects are gone.")
-@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS")
+@duration_option("--timeout", default="60s", help="How long to wait.")
 @click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
 @connection_options
 def delete(
@@ -193,7 +194,9 @@ def delete(
     objects = list(reversed(read_manifests(files))) if files else []
     words, names = _targets(what) if what else ([], [])
     if words and not (names or selector or everything):
-        raise UsageError("delete needs names, --selector or --all")
+        raise UsageError(
+            "delete needs names, --selector or --all", hint=f"all of them: planform delete {what[0]} --all"
+        )
     if not words and not objects:
         raise UsageError("nothing to delete", hint="planform delete KIND NAME, or planform delete -f FILE")
 
@@ -278,7 +281,7 @@ def events(
     metavar="GOAL",
     help="condition=TYPE[=STATUS], jsonpath={PATH}[=VALUE], create or delete.",
 )
-@click.option("--timeout", default=30.0, show_default=True, metavar="SECONDS")
+@duration_option("--timeout", default="30s", help="How long to wait.")
 @click.option("-l", "--selector", default="", help="Label selector instead of names.")
 @click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
 @connection_options

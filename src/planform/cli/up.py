@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from planform.cli.config import config_option
+from planform.cli.durations import duration_option
 from planform.cli.output import say
 from planform.cli.places import default_data_directory
+from planform.errors import UsageError
 
 _LEVELS = ("debug", "info", "warning", "error")
 
@@ -46,15 +49,14 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="CSV of static bearer tokens: token,user,uid,groups.",
 )
 @click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
+@duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
-    "--poll-interval",
-    default=60.0,
+    "--max-concurrent-reconciles",
+    type=click.IntRange(min=1),
+    default=100,
     show_default=True,
-    metavar="SECONDS",
-    help="How often to look at what no watch covers.",
-)
-@click.option(
-    "--max-concurrent-reconciles", default=100, show_default=True, metavar="N", help="Reconciles under way at once."
+    metavar="N",
+    help="Reconciles under way at once.",
 )
 @click.option(
     "--durability",
@@ -67,7 +69,8 @@ _LEVELS = ("debug", "info", "warning", "error")
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def up(**options: Any) -> None:
+@click.pass_context
+def up(context: click.Context, /, **options: Any) -> None:
     """Start a control plane on this machine.
 
     It serves the Kubernetes API over HTTPS, keeps everything in one directory, and writes a kubeconfig. Stop it with
@@ -77,6 +80,8 @@ def up(**options: Any) -> None:
     from planform.features import parse_gates
     from planform.telemetry.logs import set_up_logging
 
+    if options["ephemeral"] and context.get_parameter_source("data") is ParameterSource.COMMANDLINE:
+        raise UsageError("--ephemeral keeps nothing, and --data says where to keep it", hint="give one of them")
     host, port = parse_listen(options["listen"], ephemeral=options["ephemeral"])
     data = None if options["ephemeral"] else (options["data"] or default_data_directory())
     settings = Settings(
