@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,8 +25,8 @@ class FunctionRevision:
 class FunctionRunner(Protocol):
     """Runs one function once. A cache, a recorder or a requirements loop is a runner around a runner."""
 
-    async def run(self, revision: FunctionRevision, request: FunctionRequest, /) -> FunctionResponse:
-        """Raises a FunctionError that names the revision and what went wrong."""
+    async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+        """Answer within `timeout` seconds. Raises a FunctionError that names the revision and what went wrong."""
         ...
 
 
@@ -42,6 +42,14 @@ class ResourceReader(Protocol):
         ...
 
 
+class CredentialSource(Protocol):
+    """Reads the Secrets that steps send to their functions."""
+
+    async def read(self, namespace: str, name: str, /) -> Mapping[str, bytes] | None:
+        """What the Secret holds, read anew each time; None if there is none."""
+        ...
+
+
 class BuiltinFunction(Protocol):
     """A function that ships with planform and runs in this process on plain values, without waiting."""
 
@@ -49,3 +57,12 @@ class BuiltinFunction(Protocol):
     deterministic: bool
 
     def __call__(self, request: FunctionRequest, /) -> FunctionResponse: ...
+
+
+class WaitingFunction(Protocol):
+    """A function that ships with planform and waits for something, such as a child process that does the work."""
+
+    name: str
+    deterministic: bool
+
+    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse: ...

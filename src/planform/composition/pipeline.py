@@ -1,0 +1,395 @@
+"""Running a pipeline: every step sees the same observed state and what the steps before it desire.
+
+This is the single implementation that the reconciler, `render`, diff and preview share. It reads and calls only through
+what it is given, and nothing it finds makes it raise: a failed step ends the run, and the outcome says which one, why,
+and how far the run had come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from planform.clock import Clock
+from planform.composition.steps import Step
+from planform.errors import PlanformError
+from planform.functions.cache import CacheOutcome, ResponseCache
+from planform.functions.calling import Call, call_once
+from planform.functions.errors import (
+    CredentialsUnavailable,
+    FatalResult,
+    FunctionAnswerInvalid,
+    FunctionError,
+    InputUnavailable,
+)
+from planform.functions.read_policy import IsNamespaced, ReadPolicy
+from planform.functions.requirements import RequirementsLoop, RunReader
+from planform.functions.resolution import Catalogue, Request, Resolution, resolve
+from planform.functions.runner import CredentialSource, FunctionRevision, FunctionRunner, ResourceReader
+from planform.functions.sending import observed_digest, snapshot
+from planform.functions.values import (
+    Condition,
+    FunctionRequest,
+    FunctionResponse,
+    Object,
+    Requirements,
+    Resource,
+    ResourceSelector,
+    Result,
+    Severity,
+    State,
+    WatchedResource,
+)
+
+StepResolver = Callable[[Step], Resolution]
+"""Says which revision a step calls; raises ResolutionError."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """A result and the step it came from."""
+
+    step: str
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class StepCondition:
+    """A condition and the step it came from."""
+
+    step: str
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a step made of the desired state it was sent, by names of composed resources."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    composite: bool = False
+    context: tuple[str, ...] = ()
+    """Keys of the context that it set, changed or removed."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed or self.composite or self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTrace:
+    """How one step went. `calls` holds each request and answer; the last is the one that counted."""
+
+    step: str
+    function: str
+    resolution: Resolution | None = None
+    seconds: float = 0.0
+    calls: tuple[Call, ...] = ()
+    reads: Mapping[str, ResourceSelector] = field(default_factory=dict)
+    changes: Changes = Changes()
+    warnings: tuple[str, ...] = ()
+    error: FunctionError | None = None
+
+    @property
+    def revision(self) -> FunctionRevision | None:
+        return self.resolution.revision if self.resolution else None
+
+    @property
+    def iterations(self) -> int:
+        return len(self.calls)
+
+    @property
+    def cache(self) -> CacheOutcome | None:
+        """How the cache took the last call; None if there was no call."""
+        return self.calls[-1].cache if self.calls else None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOutcome:
+    """What a run gives. With a `failure`, the desired state is that of the last step that went well: show it, never
+    apply it."""
+
+    desired: State
+    context: Object
+    results: tuple[StepResult, ...]
+    conditions: tuple[StepCondition, ...]
+    requirements: Mapping[str, Requirements]
+    """By step, as the steps ended up requiring: seeds of the next run, and what this XR depends on."""
+    watched: tuple[WatchedResource, ...]
+    ttl: float | None
+    """Seconds after which the run is to be repeated; None if only a change can alter its outcome."""
+    steps: tuple[StepTrace, ...]
+    failure: FunctionError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What holds for the reads of every step: the feature gates, and what they need to know."""
+
+    deny_by_default: bool = False
+    requirements_enabled: bool = True
+    confined_to: str = ""
+    is_namespaced: IsNamespaced | None = None
+
+    def policy(self, step: Step) -> ReadPolicy:
+        return ReadPolicy(
+            step.allowed, self.deny_by_default, self.requirements_enabled, self.confined_to, self.is_namespaced
+        )
+
+
+def resolver_for(
+    catalogue: Catalogue, *, capability: str = "composition", selectors_enabled: bool = True
+) -> StepResolver:
+    """A resolver that looks steps up in a catalogue as it is now."""
+
+    def resolve_step(step: Step) -> Resolution:
+        request = Request(
+            step.function,
+            capability,
+            ref=step.revision_ref,
+            selector=step.revision_selector,
+            selectors_enabled=selectors_enabled,
+        )
+        return resolve(catalogue, request)
+
+    return resolve_step
+
+
+async def run_pipeline(
+    pipeline: Sequence[Step],
+    *,
+    observed: State,
+    resolver: StepResolver,
+    runner: FunctionRunner,
+    reader: ResourceReader,
+    clock: Clock,
+    credentials: CredentialSource | None = None,
+    cache: ResponseCache | None = None,
+    reads: ReadSettings = ReadSettings(),  # noqa: B008  # frozen
+    seeds: Mapping[str, Requirements] | None = None,
+    context: Object | None = None,
+    desired: State | None = None,
+) -> PipelineOutcome:
+    """Run the steps in order. Never raises a FunctionError: the outcome's `failure` is it."""
+    run = _Run(
+        observed=snapshot(observed),
+        resolver=resolver,
+        runner=runner,
+        reader=RunReader(reader),
+        clock=clock,
+        credentials=credentials,
+        cache=cache,
+        reads=reads,
+        seeds=seeds or {},
+        desired=desired or State(),
+        context=context or {},
+    )
+    for step in pipeline:
+        if not await run.take(step):
+            break
+    else:
+        run.check_desired()
+    return run.outcome()
+
+
+class _Run:
+    """One run on its way from step to step."""
+
+    def __init__(
+        self,
+        *,
+        observed: State,
+        resolver: StepResolver,
+        runner: FunctionRunner,
+        reader: RunReader,
+        clock: Clock,
+        credentials: CredentialSource | None,
+        cache: ResponseCache | None,
+        reads: ReadSettings,
+        seeds: Mapping[str, Requirements],
+        desired: State,
+        context: Object,
+    ) -> None:
+        self._observed = observed
+        self._observed_digest = observed_digest(observed)
+        self._resolver = resolver
+        self._runner = runner
+        self._reader = reader
+        self._clock = clock
+        self._credentials = credentials
+        self._cache = cache
+        self._reads = reads
+        self._seeds = seeds
+        self._desired = desired
+        self._context = context
+        self._results: list[StepResult] = []
+        self._conditions: list[StepCondition] = []
+        self._requirements: dict[str, Requirements] = {}
+        self._watched: dict[WatchedResource, None] = {}
+        self._ttl: float | None = None
+        self._traces: list[StepTrace] = []
+        self._failure: FunctionError | None = None
+
+    async def take(self, step: Step) -> bool:
+        """Carry out one step; False if it failed and the run is over."""
+        started = self._clock.monotonic()
+        trace = StepTrace(step.name, step.function, warnings=step.warnings)
+        loop: RequirementsLoop | None = None
+        try:
+            resolution = self._resolver(step)
+            trace = replace(trace, resolution=resolution, warnings=trace.warnings + resolution.warnings)
+            loop = self._loop(step, resolution.revision, started + step.timeout)
+            response = await loop.run(await self._request(step))
+            changes = self._accept(step, resolution.revision, response)
+            trace = replace(trace, changes=changes)
+        except FunctionError as error:
+            self._failure = error.at_step(step.name, step.function)
+            trace = replace(trace, error=error)
+        calls = tuple(loop.calls) if loop else ()
+        heard = tuple(dict.fromkeys(call.warning for call in calls if call.warning))
+        self._traces.append(
+            replace(
+                trace,
+                seconds=self._clock.monotonic() - started,
+                calls=calls,
+                reads=dict(loop.asked) if loop else {},
+                warnings=trace.warnings + heard,
+            )
+        )
+        return self._failure is None
+
+    def _loop(self, step: Step, revision: FunctionRevision, deadline: float) -> RequirementsLoop:
+        async def call(request: FunctionRequest, timeout: float) -> Call:
+            return await call_once(
+                revision, request, runner=self._runner, cache=self._cache, clock=self._clock, timeout=timeout
+            )
+
+        return RequirementsLoop(
+            call,
+            reader=self._reader,
+            policy=self._reads.policy(step),
+            clock=self._clock,
+            deadline=deadline,
+            observed_digest=self._observed_digest,
+            bootstrap=step.bootstrap,
+            seeds=self._seeds.get(step.name),
+            max_iterations=step.max_iterations,
+        )
+
+    async def _request(self, step: Step) -> FunctionRequest:
+        return FunctionRequest(
+            observed=self._observed,
+            desired=self._desired,
+            input=step.input if step.input_ref is None else await self._shared_input(step),
+            context=self._context,
+            credentials={each.name: await self._secret(each.namespace, each.secret) for each in step.credentials},
+        )
+
+    async def _shared_input(self, step: Step) -> Object:
+        """The object an inputRef names, as if it stood in the step: its name, and nothing the API server added."""
+        ref = step.input_ref
+        assert ref is not None
+        what = f'input {ref.kind} ({ref.api_version}) "{ref.name}"'
+        try:
+            found = await self._reader.read(
+                ResourceSelector(ref.api_version, ref.kind, ref.name, None, ref.namespace or None)
+            )
+        except PlanformError as error:
+            raise InputUnavailable(f"{what} could not be read: {error.message}", hint=error.hint) from error
+        if not found:
+            raise InputUnavailable(f"{what} does not exist", hint="create it, or correct the step's inputRef")
+        obj = found[0].resource
+        metadata = {key: value for key, value in obj.get("metadata", {}).items() if key in ("name", "namespace")}
+        return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
+
+    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        what = f'Secret "{name}" in namespace "{namespace}"'
+        if self._credentials is None:
+            raise CredentialsUnavailable(f"{what} is needed, and no credentials were given")
+        try:
+            data = await self._credentials.read(namespace, name)
+        except PlanformError as error:
+            raise CredentialsUnavailable(f"{what} could not be read: {error.message}", hint=error.hint) from error
+        if data is None:
+            raise CredentialsUnavailable(f"{what} does not exist", hint="create it, or correct the step's credentials")
+        return data
+
+    def _accept(self, step: Step, revision: FunctionRevision, response: FunctionResponse) -> Changes:
+        """Take over an answer. Raises FatalResult, with what the answer said before it kept."""
+        self._conditions += [StepCondition(step.name, each) for each in response.conditions]
+        for result in response.results:
+            if result.severity is Severity.FATAL:
+                raise FatalResult(result.message, revision=revision, step=step.name)
+            self._results.append(StepResult(step.name, result))
+        changes = _changes(self._desired, response.desired, self._context, response.context)
+        self._desired = response.desired
+        self._context = response.context
+        if not response.requirements.empty:
+            self._requirements[step.name] = response.requirements
+        self._watched.update(dict.fromkeys(response.requirements.watch_resources))
+        if not revision.deterministic and response.ttl is not None and response.ttl > 0:
+            self._ttl = response.ttl if self._ttl is None else min(self._ttl, response.ttl)
+        return changes
+
+    def check_desired(self) -> None:
+        """Fail the step that last touched a resource which cannot be one. Later steps may complete what earlier began,
+        so this is looked at when all have run."""
+        for name, resource in self._desired.resources.items():
+            problem = _problem(name, resource)
+            if problem:
+                self._blame(name, problem)
+                return
+
+    def _blame(self, name: str, problem: str) -> None:
+        index = max((i for i, trace in enumerate(self._traces) if name in _touched(trace.changes)), default=0)
+        trace = self._traces[index]
+        error = FunctionAnswerInvalid(problem, revision=trace.revision, step=trace.step)
+        self._failure = error
+        self._traces[index] = replace(trace, error=error)
+
+    def outcome(self) -> PipelineOutcome:
+        return PipelineOutcome(
+            desired=self._desired,
+            context=self._context,
+            results=tuple(self._results),
+            conditions=tuple(self._conditions),
+            requirements=self._requirements,
+            watched=tuple(self._watched),
+            ttl=self._ttl,
+            steps=tuple(self._traces),
+            failure=self._failure,
+        )
+
+
+def _changes(before: State, after: State, context_before: Object, context_after: Object) -> Changes:
+    old, new = before.resources, after.resources
+    return Changes(
+        added=tuple(sorted(name for name in new if name not in old)),
+        changed=tuple(
+            sorted(name for name in new if name in old and new[name] is not old[name] and new[name] != old[name])
+        ),
+        removed=tuple(sorted(name for name in old if name not in new)),
+        composite=before.composite is not after.composite and before.composite != after.composite,
+        context=tuple(
+            sorted(
+                key
+                for key in context_before.keys() | context_after.keys()
+                if key not in context_before or key not in context_after or context_before[key] != context_after[key]
+            )
+        ),
+    )
+
+
+def _touched(changes: Changes) -> tuple[str, ...]:
+    return changes.added + changes.changed
+
+
+def _problem(name: str, resource: Resource) -> str:
+    if not name:
+        return "a desired resource has no name in the composition"
+    for key in ("apiVersion", "kind"):
+        value = resource.resource.get(key)
+        if not isinstance(value, str) or not value:
+            return f'desired resource "{name}" has no {key}'
+    metadata = resource.resource.get("metadata", {})
+    return "" if isinstance(metadata, dict) else f'the metadata of desired resource "{name}" is not an object'

@@ -1,0 +1,65 @@
+"""The transport for functions that ship with planform: a plain call in this process, on plain values.
+
+Built-ins are trusted and compile their inputs once, so a call takes well under a millisecond; it still gives way to the
+loop before it starts, so that a long pipeline of built-ins never holds the loop longer than one of its steps. Code
+whose cost a user decides is a `WaitingFunction` that works in a child process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+
+from planform.errors import PlanformError
+from planform.functions.errors import FunctionError, FunctionFailed, FunctionNotFound
+from planform.functions.runner import BuiltinFunction, FunctionRevision, WaitingFunction
+from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.telemetry.metrics import Registry
+
+SLOW = 0.005
+"""Seconds that nothing should hold the loop for."""
+
+_log = logging.getLogger(__name__)
+
+
+class InProcessRunner:
+    """Calls built-in functions by the name of the revision's function."""
+
+    def __init__(
+        self, functions: Iterable[BuiltinFunction | WaitingFunction], *, metrics: Registry | None = None
+    ) -> None:
+        self._functions = {function.name: function for function in functions}
+        metrics = metrics or Registry()
+        self._slow = metrics.counter(
+            "function_builtin_slow_calls_total", "Calls that held the loop longer than they should.", ("function_name",)
+        )
+
+    def __contains__(self, function: str) -> bool:
+        return function in self._functions
+
+    async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+        """Call it. An error it raises is a fault of ours, and becomes FunctionFailed."""
+        function = self._functions.get(revision.function)
+        if function is None:
+            raise FunctionNotFound("is not built in", function=revision.function)
+        try:
+            if not callable(function):
+                return await function.run(request, timeout=timeout)
+            await asyncio.sleep(0)
+            return self._call(function, request)
+        except FunctionError:
+            raise
+        except PlanformError as error:
+            raise FunctionFailed(error.message, revision=revision, hint=error.hint) from error
+        except Exception as error:
+            _log.exception("built-in function failed", extra={"function": revision.function})
+            raise FunctionFailed(f"{type(error).__name__}: {error}", revision=revision) from error
+
+    def _call(self, function: BuiltinFunction, request: FunctionRequest) -> FunctionResponse:
+        started = time.perf_counter()
+        response = function(request)
+        if time.perf_counter() - started > SLOW:
+            self._slow.labels(function.name).inc()
+        return response

@@ -1,0 +1,83 @@
+"""What a function is sent: objects without bookkeeping, and a tag that names exactly this request.
+
+Managed fields and resource versions change with every write of anybody, would defeat every cache and burst message
+limits, and no function decides by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from planform.functions.values import FunctionRequest, Object, Resource, State
+
+_BOOKKEEPING = ("managedFields", "resourceVersion")
+_CANONICAL = orjson.OPT_SORT_KEYS
+
+
+def without_bookkeeping(obj: Object) -> Object:
+    """The object, or a shallow copy of it if there was something to leave out."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict) or not any(key in metadata for key in _BOOKKEEPING):
+        return obj
+    return {**obj, "metadata": {key: value for key, value in metadata.items() if key not in _BOOKKEEPING}}
+
+
+def snapshot(observed: State) -> State:
+    """The observed state as every step of a run sees it."""
+    return State(_sent(observed.composite), {name: _sent(each) for name, each in sorted(observed.resources.items())})
+
+
+def canonical(value: object) -> bytes:
+    """The same bytes for equal values. Raises TypeError for what JSON cannot express."""
+    return orjson.dumps(value, option=_CANONICAL, default=_plain)
+
+
+def digest_of(value: object) -> bytes:
+    """The same digest for equal values. Raises TypeError for what JSON cannot express."""
+    return sha256(canonical(value)).digest()
+
+
+def tag_of(request: FunctionRequest, observed: bytes) -> str:
+    """The tag of a request, given the digest of its observed state, which is the same for a whole run.
+
+    Empty if the request holds something that has no canonical form; such a request is never answered from a cache.
+    """
+    try:
+        rest = digest_of(
+            [
+                request.desired,
+                request.input,
+                request.context,
+                request.credentials,
+                request.required_resources,
+                request.extra_resources,
+                request.required_schemas,
+            ]
+        )
+    except TypeError:
+        return ""
+    return sha256(observed + rest).hexdigest() if observed else ""
+
+
+def observed_digest(observed: State) -> bytes:
+    """What `tag_of` takes; empty if the state has no canonical form."""
+    try:
+        return digest_of(observed)
+    except TypeError:
+        return b""
+
+
+def _sent(resource: Resource) -> Resource:
+    return Resource(without_bookkeeping(resource.resource), resource.connection_details, resource.ready)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no canonical form")
