@@ -31,6 +31,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
     "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
     "restore": ("planform.cli.backups", "Make a data directory from a backup."),
+    "render": ("planform.cli.render", "Show what a composition makes of an XR."),
     "features": ("planform.cli.about", "List the feature gates."),
     "version": ("planform.cli.about", "Show the versions of planform and of a running control plane."),
     "completion": ("planform.cli.about", "Print the completion script for a shell."),

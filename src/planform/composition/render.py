@@ -121,7 +121,7 @@ async def render_until_stable(
     style: Style | None = None,
     passes: int = 10,
 ) -> list[Rendered]:
-    """Render again and again, each time observing what the last pass composed as created and ready; until it repeats."""
+    """Render until it repeats, each pass observing what the last one composed as created and ready."""
     xr = with_identity(xr)
     done: list[Rendered] = []
     for _ in range(passes):
