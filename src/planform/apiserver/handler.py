@@ -437,7 +437,7 @@ class Handler:
     def _table(
         self, served: ServedKind, objects: list[Object], query: _Query, metadata: Mapping[str, Any], form: Form
     ) -> Object:
-        return tables.table_for(
+        table = tables.table_for(
             served.kind,
             served.columns,
             objects,
@@ -445,6 +445,7 @@ class Handler:
             include_object=_one(query, "includeObject"),
             metadata=metadata,
         )
+        return table | {"apiVersion": f"meta.k8s.io/{form.version}"}
 
 
 _Act = Callable[[Handler, HttpRequest, User, ServedKind, ResourcePath, _Query, list[str]], Awaitable[HttpResponse]]

@@ -78,7 +78,7 @@ def _projected(core: Core, served: ServedKind, batch: Sequence[Emission], form: 
                 now=core.clock.now(),
                 include_object=include_object,
                 metadata=metadata,
-            )
+            ) | {"apiVersion": f"meta.k8s.io/{form.version}"}
         else:
             shown = tables.partial_object(obj)
         lines.append(orjson.dumps({"type": emission.type, "object": shown}) + b"\n")
