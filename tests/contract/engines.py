@@ -234,7 +234,7 @@ class Engine:
 
     def fresh(self, stem: str = "t") -> str:
         """A name nobody else uses."""
-        return f"{stem}-{next(self.names)}-{time.monotonic_ns() % 10**9}"
+        return f"{stem}-{next(self.names)}-{time.monotonic_ns() % 10**9:09}"
 
     def new_namespace(self) -> str:
         """A namespace of one's own; nobody waits for its end."""
@@ -248,7 +248,7 @@ class Engine:
         while not holds(response := self.get(path)):
             assert time.monotonic() < deadline, f"{path} after {seconds} s: {response.status} {response.text[:2000]}"
             time.sleep(POLL_SECONDS)
-        return response.json() if response.header("Content-Type").startswith(JSON) else response.text
+        return response.json() if response.body.startswith(b"{") else response.text
 
     def gone(self, path: str, *, seconds: float = PATIENCE_SECONDS) -> None:
         self.eventually(path, lambda response: response.status == 404, seconds=seconds)

@@ -9,7 +9,7 @@ from tests.contract.kinds import at, config_map, owner, plain
 
 
 def create(engine: Engine, ns: str, name: str, *owners: Any, **metadata: Any) -> Any:
-    references = {"ownerReferences": list(owners)} if owners else {}
+    references: dict[str, Any] = {"ownerReferences": list(owners)} if owners else {}
     return engine.post(at("configmaps", ns), config_map(name, **references, **metadata)).ok(201)
 
 
