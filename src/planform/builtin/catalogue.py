@@ -1,0 +1,70 @@
+"""Which names mean a built-in function: its own, the designs', and the upstream packages that behave alike.
+
+A manifest that names a published package therefore runs offline. Mirrors of those packages count as well, whatever
+registry they are in; packages of other organisations do not, even if they are called the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+from planform.functions.runner import BuiltinFunction
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinName:
+    """One built-in: its name, the other names it answers to, and what it is for."""
+
+    name: str
+    purpose: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """A built-in lives in the folder of its name and calls itself `function` there."""
+        return f"planform.builtin.{self.name.replace('-', '_')}"
+
+
+_NAMES: Final = (
+    BuiltinName("patch-and-transform", "composes resources from templates, patches and transforms"),
+    BuiltinName("auto-ready", "finds out which composed resources are ready"),
+    BuiltinName("environment-configs", "merges EnvironmentConfigs into the environment of a pipeline"),
+    BuiltinName("extra-resources", "puts other resources into the context of a pipeline"),
+    BuiltinName("sequencer", "creates resources one after the other, and deletes them in reverse"),
+    BuiltinName("go-templating", "composes resources from Go templates", ("go-templates",)),
+    BuiltinName("starlark", "composes resources with a Starlark script"),
+    BuiltinName("cel-filter", "leaves resources out where a CEL expression says so"),
+    BuiltinName("cel-validation", "fails a pipeline where a CEL expression does not hold"),
+    BuiltinName("python", "composes resources with a Python script, in a sandbox"),
+)
+_BY_NAME: Final = {spelling: entry for entry in _NAMES for spelling in (entry.name, *entry.aliases)}
+_PUBLISHERS: Final = frozenset({"crossplane-contrib", "crossplane", "upbound", "negz"})
+_PREFIX: Final = "function-"
+
+
+def find_builtin(reference: str) -> BuiltinFunction | None:
+    """The built-in that a function's name or a package reference means, with or without tag and digest; else None."""
+    repository = reference.partition("@")[0]
+    *path, last = repository.split("/")
+    if path and path[-1] not in _PUBLISHERS:
+        return None
+    entry = _BY_NAME.get(last.partition(":")[0].removeprefix(_PREFIX))
+    return _load(entry) if entry is not None else None
+
+
+def list_builtins() -> Iterable[BuiltinName]:
+    """Those that this build carries, by name."""
+    return sorted((entry for entry in _NAMES if find_spec(entry.module)), key=lambda entry: entry.name)
+
+
+@cache
+def _load(entry: BuiltinName) -> BuiltinFunction | None:
+    if find_spec(entry.module) is None:
+        return None
+    function: BuiltinFunction = import_module(entry.module).function
+    return function

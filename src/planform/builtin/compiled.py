@@ -1,0 +1,63 @@
+"""What all built-in functions share: an input is compiled once, and a call ends in an answer, never in an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from planform.builtin.inputs import InputError
+from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
+
+CACHED_INPUTS: Final = 256
+"""How many compiled inputs one function keeps; a fleet has about one for each step of each composition revision."""
+
+
+class Refused(Exception):
+    """Ends the call with a fatal result. The desired state and the context stay as they were received."""
+
+
+Program = Callable[[FunctionRequest, FunctionResponse], None]
+"""A compiled input. It changes the response, which starts as `respond` made it; it may raise Refused."""
+
+Compile = Callable[[Any], Program]
+"""Makes a program of an input (None if the step has none). It may keep what it is given; it may raise InputError."""
+
+
+class CompiledFunction:
+    """A built-in function: pure and synchronous, so its answer stays valid while its request does."""
+
+    deterministic = True
+
+    def __init__(self, name: str, compile_input: Compile) -> None:
+        self.name = name
+
+        # The text of the input is the key, and what the program is made of: so nobody else holds what it keeps.
+        @lru_cache(maxsize=CACHED_INPUTS)
+        def program(text: bytes) -> Program:
+            return compile_input(msgspec.json.decode(text))
+
+        self._program = program
+
+    def __call__(self, request: FunctionRequest, /) -> FunctionResponse:
+        response = respond(request)
+        try:
+            self._program(msgspec.json.encode(request.input))(request, response)
+        except (InputError, Refused) as error:
+            unchanged = respond(request)
+            unchanged.results = [*response.results, Result(Severity.FATAL, str(error), target=Target.COMPOSITE)]
+            return unchanged
+        return response
+
+    def __repr__(self) -> str:
+        return f"<built-in function {self.name}>"
+
+
+def warn(response: FunctionResponse, message: str) -> None:
+    response.results.append(Result(Severity.WARNING, message, target=Target.COMPOSITE))
+
+
+def tell(response: FunctionResponse, message: str) -> None:
+    response.results.append(Result(Severity.NORMAL, message, target=Target.COMPOSITE))

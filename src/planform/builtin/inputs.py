@@ -1,0 +1,89 @@
+"""Reading a function's input: strictly, since nobody but the function itself ever checks it.
+
+A member that is not known, or of another type than it should be, is an error that names its path. Nulls count as
+absent, except inside members that hold any JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from planform.errors import FieldError
+
+T = TypeVar("T")
+
+
+class InputError(ValueError):
+    """The input cannot be read, or is not valid."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of an input, as the user wrote it; its subclasses set defaults for all their members."""
+
+
+class InputObject(Part, frozen=True, kw_only=True):
+    """The members that every input may have."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def convert_input(value: Any, part: type[T], *, free_form: frozenset[str] = frozenset()) -> T:
+    """The input as typed parts; `free_form` names the members whose content is anything. Raises InputError."""
+    try:
+        return msgspec.convert(_plain(value, free_form), part)
+    except msgspec.ValidationError as error:
+        raise InputError(f"cannot get Function input: {_located(str(error))}") from None
+
+
+def check_kind(value: Any, *accepted: tuple[str, str]) -> tuple[str, str]:
+    """The input's api version and kind, which must be one of those that the function reads. Raises InputError."""
+    if not isinstance(value, dict):
+        raise InputError("cannot get Function input: the step has no input")
+    found = value.get("apiVersion") or "", value.get("kind") or ""
+    if found not in accepted:
+        wanted = " or ".join(f"{kind} ({api_version})" for api_version, kind in accepted)
+        raise InputError(f'cannot get Function input: expected {wanted}, got kind "{found[1]}" ({found[0] or "none"})')
+    return found
+
+
+def refuse_invalid(errors: Iterable[FieldError]) -> None:
+    """Raise InputError if there are errors: all of them, in one line."""
+    texts = list(dict.fromkeys(map(str, errors)))
+    if texts:
+        text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        raise InputError(f"invalid Function input: {text}")
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value")
+
+
+def duplicate(field: str, value: str) -> FieldError:
+    return FieldError(field, "FieldValueDuplicate", f'Duplicate value: "{value}"')
+
+
+def _plain(value: Any, free_form: frozenset[str]) -> Any:
+    """Without nulls, and with whole numbers as integers."""
+    if isinstance(value, dict):
+        return {
+            key: member if key in free_form else _plain(member, free_form)
+            for key, member in value.items()
+            if member is not None
+        }
+    if isinstance(value, list):
+        return [_plain(item, free_form) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _located(text: str) -> str:
+    """msgspec's message with the path in front, as the other errors of an input have it."""
+    match = re.fullmatch(r"(.*?)(?: - at `(?:key in )?\$\.?(.*)`)?", text, re.DOTALL)
+    detail, path = (match[1], match[2]) if match else (text, None)
+    detail = detail[:1].lower() + detail[1:].replace("`", '"')
+    return f"{path}: {detail}" if path else detail

@@ -1,0 +1,27 @@
+"""JSON values on their way from one object into another."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+class PatchFailed(Exception):
+    """A patch cannot be applied, and not because its source is missing."""
+
+
+def integral(number: float) -> int | float:
+    """A number without a fraction is an integer, as it was in the JSON that somebody wrote."""
+    if not math.isfinite(number):
+        raise PatchFailed(f"json: unsupported value: {'NaN' if number != number else '+Inf' if number > 0 else '-Inf'}")
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def fresh(value: Any) -> Any:
+    """A copy that shares nothing changeable with `value`, with whole numbers as integers."""
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) is str else fresh(item) for key, item in value.items()}
+    if kind is list:
+        return [item if type(item) is str else fresh(item) for item in value]
+    return integral(value) if kind is float else value
