@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the reference part of the documentation from the code, so that the two cannot disagree.
 
-    tools/reference.py           write docs/reference/
+    tools/reference.py           write docs/reference/ and the list of how-to guides
     tools/reference.py --check   change nothing; exit with 1 and name the pages that are out of date
 
 tests/unit/test_docs.py makes the same comparison. What the code cannot say itself (what a limit is for, what an error
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ast
 import importlib
-import pkgutil
+import inspect
+import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,7 +23,6 @@ from typing import Any, Final
 
 import click
 
-import planform
 from planform.api.builtin import BUILTIN_KINDS, kubernetes_version
 from planform.apiserver.wire import Limits
 from planform.cli.main import root
@@ -31,6 +32,7 @@ from planform.store import HistoryLimits
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
+GUIDES: Final = ROOT / "docs" / "how-to"
 _MADE: Final = "<!-- Written by tools/reference.py. Change the code, then run it again. -->"
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -55,6 +57,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "header_bytes": "Bytes of request line and headers. Beyond: 431, and the connection is closed.",
     "header_count": "Headers of one request. Beyond: 431.",
     "body_bytes": "Bytes of a body. Beyond: 413, before the rest is read.",
+    "buffered_bytes": "Bodies of all connections together that arrive or wait to be answered. Beyond: 429.",
     "connections": "Connections at a time. Beyond: closed at once.",
     "pipelined": "Requests that may wait on one connection. Beyond: 429, and the connection is closed.",
     "request_seconds": "Time in which a request must have arrived. Beyond: 408.",
@@ -71,6 +74,10 @@ LIMITS: Final[Mapping[str, str]] = {
 EXIT_CODES: Final = ((0, "done"), (1, "failed"), (2, "wrong usage"), (3, "timed out"), (130, "interrupted"))
 
 
+class Unexplained(Exception):
+    """Something that users meet has no words anywhere."""
+
+
 @dataclass(frozen=True)
 class MetricFact:
     """A metric as the code declares it."""
@@ -82,17 +89,19 @@ class MetricFact:
 
 
 def pages() -> dict[Path, str]:
-    """Every generated page and what it must hold."""
+    """Every generated page and what it must hold. Raises Unexplained."""
     made = {
-        "cli.md": _cli(),
-        "errors.md": _errors(),
-        "features.md": _features(),
-        "kinds.md": _kinds(),
-        "limits.md": _limits(),
-        "metrics.md": _metrics(),
-        "settings.md": _settings(),
+        FOLDER / "cli.md": _cli(),
+        FOLDER / "errors.md": _errors(),
+        FOLDER / "features.md": _features(),
+        FOLDER / "kinds.md": _kinds(),
+        FOLDER / "limits.md": _limits(),
+        FOLDER / "metrics.md": _metrics(),
+        FOLDER / "settings.md": _settings(),
+        FOLDER / "index.md": _contents(FOLDER, "Reference", "What there is, by subject."),
+        GUIDES / "index.md": _contents(GUIDES, "How-to guides", "One goal each; their commands are run by the tests."),
     }
-    return {FOLDER / name: "\n".join([_MADE, "", *lines]).rstrip("\n") + "\n" for name, lines in made.items()}
+    return {path: "\n".join([_MADE, "", *lines]).rstrip("\n") + "\n" for path, lines in made.items()}
 
 
 # -- what the code says
@@ -114,10 +123,10 @@ def _below(group: click.Group, context: click.Context) -> Iterator[tuple[str, cl
 
 
 def errors() -> list[type[PlanformError]]:
-    """Every error of planform's own, after importing everything that may define one."""
-    for module in pkgutil.walk_packages(planform.__path__, "planform."):
-        if module.name != "planform.__main__":
-            importlib.import_module(module.name)
+    """Every error of planform's own; only modules that give one a reason are imported."""
+    for path in _sources(r"^    (code, )?reason\b.*= "):
+        module = path.relative_to(ROOT / "src").with_suffix("")
+        importlib.import_module(".".join(module.parts).removesuffix(".__init__"))
     found: dict[str, type[PlanformError]] = {}
     waiting: list[type[PlanformError]] = [PlanformError]
     while waiting:
@@ -131,11 +140,17 @@ def errors() -> list[type[PlanformError]]:
 def metrics() -> list[MetricFact]:
     """Every metric, read from where it is declared: `registry.counter("planform_...", "...", [...])`."""
     found: dict[str, MetricFact] = {}
-    for path in sorted((ROOT / "src").rglob("*.py")):
+    for path in _sources(r"\"planform_"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and (fact := _declared(node)) is not None:
                 found[fact.name] = fact
     return [found[name] for name in sorted(found)]
+
+
+def _sources(pattern: str) -> list[Path]:
+    """The modules whose text matches."""
+    found = re.compile(pattern, re.MULTILINE)
+    return [path for path in sorted((ROOT / "src").rglob("*.py")) if found.search(path.read_text())]
 
 
 def _declared(call: ast.Call) -> MetricFact | None:
@@ -147,6 +162,17 @@ def _declared(call: ast.Call) -> MetricFact | None:
     named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
     labels = values[2] if len(values) > 2 else named.get("labels")
     return MetricFact(str(values[0]), call.func.attr, str(values[1]), tuple(labels or ()))
+
+
+def _field_docstrings(kind: type) -> dict[str, str]:
+    """The strings that stand below fields of a class, by field."""
+    (body,) = (node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef))
+    return {
+        field.target.id: text.value.value
+        for field, text in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
 
 
 def _literal(node: ast.expr) -> Any:
@@ -227,7 +253,7 @@ def _errors() -> Iterator[str]:
         code = str(kind.code) if issubclass(kind, ApiError) else "-"
         meaning = _first_sentence(kind.__doc__) or MEANINGS.get(kind.reason, "")
         if not meaning:
-            raise SystemExit(f"{kind.__module__}.{kind.__name__}: say in its docstring what it means")
+            raise Unexplained(f"{kind.__module__}.{kind.__name__}: say in its docstring what it means")
         where = kind.__module__.removeprefix("planform.")
         retried = "yes" if kind.retryable else "no"
         rows.append((f"`{kind.reason}`", code, retried, _cell(meaning), f"`{where}.{kind.__name__}`"))
@@ -296,11 +322,27 @@ def _limits() -> Iterator[str]:
 
 def _limit_table(limits: Any) -> Iterator[str]:
     rows = []
+    said = {**_field_docstrings(type(limits)), **LIMITS}
     for field in fields(limits):
-        if field.name not in LIMITS:
-            raise SystemExit(f"{type(limits).__name__}.{field.name}: say in tools/reference.py what it is for")
-        rows.append((f"`{field.name}`", _amount(field.name, getattr(limits, field.name)), LIMITS[field.name]))
+        if field.name not in said:
+            raise Unexplained(f"{type(limits).__name__}.{field.name}: say in a docstring below it what it is for")
+        rows.append((f"`{field.name}`", _amount(field.name, getattr(limits, field.name)), _cell(said[field.name])))
     yield from _table(("limit", "value", "what happens"), rows)
+
+
+def _contents(folder: Path, title: str, introduction: str) -> Iterator[str]:
+    """A list of everything in a folder, by heading."""
+    yield f"# {title}"
+    yield ""
+    yield introduction
+    yield ""
+    found = []
+    for path in folder.rglob("*.md"):
+        if path != folder / "index.md":
+            heading = next((line for line in path.read_text().splitlines() if line.startswith("# ")), f"# {path.stem}")
+            found.append((heading.removeprefix("# "), path.relative_to(folder).as_posix()))
+    for heading, link in sorted(found):
+        yield f"- [{heading}]({link})"
 
 
 # -- their parts
@@ -390,14 +432,19 @@ def _amount(name: str, value: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+    try:
+        made = pages()
+    except Unexplained as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
     if "--check" in arguments:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is out of date: run tools/reference.py", file=sys.stderr)
         return 1 if stale else 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     for path in stale:
-        path.write_text(pages()[path])
+        path.write_text(made[path])
         print(f"wrote {path.relative_to(ROOT)}")
     return 0
 
