@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planform_sdk.proto import v1
+from planform_sdk.proto import envelopes, message_class, v1
 from planform_sdk.structs import EncodedStruct
 from planform_sdk.types import (
     Capability,
@@ -29,6 +29,7 @@ from planform_sdk.types import (
     State,
     Status,
     Target,
+    undecoded,
 )
 from planform_sdk.wire import Codec, WireError
 
@@ -123,13 +124,41 @@ def test_a_message_that_carries_every_field_is_understood() -> None:
     assert request.input is None
 
 
-def test_an_object_nobody_looked_at_is_passed_on_as_it_came() -> None:
+def test_what_nobody_looked_at_is_passed_on_as_it_came() -> None:
     codec = Codec()
     request = codec.decode_request(codec.encode_request(full_request()))
-    assert isinstance(request.desired.resources["b"].undecoded, EncodedStruct)
-    passed_on = codec.encode_response(RunFunctionResponse(desired=request.desired.copy()))
-    assert isinstance(request.desired.resources["b"].undecoded, EncodedStruct)
+    state = undecoded(request, "desired")
+    passed_on = codec.encode_response(RunFunctionResponse(desired=state))
+    assert undecoded(request, "desired") is state
     assert codec.decode_response(passed_on).desired == full_request().desired
+    copy = request.desired.copy()
+    assert isinstance(copy.resources["b"].undecoded, EncodedStruct)
+    passed_on = codec.encode_response(RunFunctionResponse(desired=copy))
+    assert isinstance(copy.resources["b"].undecoded, EncodedStruct)
+    assert codec.decode_response(passed_on).desired == full_request().desired
+
+
+def test_an_object_in_an_answer_that_is_none_is_named() -> None:
+    envelope = message_class(envelopes(), "apiextensions.fn.proto.v1.State")()
+    envelope.resources["bucket"].resource = b"\xff\xff"
+    answer = message_class(envelopes(), "apiextensions.fn.proto.v1.RunFunctionResponse")()
+    answer.desired = envelope.SerializeToString()
+    with pytest.raises(WireError, match='desired resource "bucket": not an encoded object'):
+        Codec().decode_response(answer.SerializeToString())
+
+
+def test_a_request_that_passes_on_what_a_peer_sent_has_the_bytes_of_an_equal_one() -> None:
+    """A Go function writes the keys of an object in another order each time."""
+    one, two = (
+        Codec().decode_response(b"\x12" + bytes([len(state)]) + state)
+        for state in (
+            b"\x0a\x16\x0a\x14" + b"\x0a\x08\x0a\x01a\x12\x03\x1a\x01x" + b"\x0a\x08\x0a\x01b\x12\x03\x1a\x01y",
+            b"\x0a\x16\x0a\x14" + b"\x0a\x08\x0a\x01b\x12\x03\x1a\x01y" + b"\x0a\x08\x0a\x01a\x12\x03\x1a\x01x",
+        )
+    )
+    assert one.desired.composite.resource == {"a": "x", "b": "y"}
+    as_sent = [Codec().encode_request(RunFunctionRequest(desired=each.desired)) for each in (one, two)]
+    assert as_sent[0] == as_sent[1]
 
 
 def test_equal_requests_have_equal_bytes_whatever_the_order_of_their_parts() -> None:

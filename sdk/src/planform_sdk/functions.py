@@ -23,7 +23,7 @@ import msgspec
 
 from planform_sdk.request import Request
 from planform_sdk.response import DEFAULT_TTL, Response
-from planform_sdk.types import Requirements, RunFunctionRequest, RunFunctionResponse, copy_object
+from planform_sdk.types import RunFunctionRequest, RunFunctionResponse, copy_object
 
 Handler = Callable[[Request[Any], Response], Awaitable[None] | None]
 
@@ -78,11 +78,11 @@ class Function:
         try:
             await self._handle(request, response)
         except Fatal as error:
-            _undo(response, request)
+            response.undo()
             response.fatal(str(error), reason=error.reason)
         except Exception as error:
             logger.exception("function failed", extra={"function": self.name, "tag": request.meta.tag})
-            _undo(response, request)
+            response.undo()
             response.fatal(f'function "{self.name}" failed: {_one_line(error)}', reason="FunctionFailed")
         return response.to_plain()
 
@@ -165,14 +165,6 @@ def function(
         )
 
     return decorate if handler is None else decorate(handler)
-
-
-def _undo(response: Response, request: RunFunctionRequest) -> None:
-    """Half a change is none: a function that failed wants what earlier steps want."""
-    response.desired = request.desired.copy()
-    response.context = request.context or {}
-    response.requirements = Requirements()
-    response.output = None
 
 
 def _without_krm_fields(given: dict[str, Any], model: type) -> dict[str, Any]:

@@ -31,14 +31,21 @@ class Response:
     """One answer. Desired state and context are passed through unless the function changes them."""
 
     def __init__(self, request: RunFunctionRequest, *, ttl: timedelta | None) -> None:
-        self.desired: State = request.desired.copy()
         self.ttl: timedelta | None = ttl
         self.output: Object | None = None
         self.results: list[Result] = []
         self.conditions: list[Condition] = []
         self.requirements = Requirements()
         self._request = request
+        self._desired: State | None = None
         self._context: Object | None = None
+
+    @property
+    def desired(self) -> State:
+        """What should be wanted from now on; starts as what earlier steps want."""
+        if self._desired is None:
+            self._desired = self._request.desired.copy()
+        return self._desired
 
     @property
     def xr(self) -> Resource:
@@ -81,11 +88,18 @@ class Response:
         """Set a condition of the XR; status None means unknown."""
         self.conditions.append(Condition(type, _STATUSES[status], reason, message, target))
 
+    def undo(self) -> None:
+        """Want again what earlier steps want: half a change is none. Results and conditions stay."""
+        self._desired = None
+        self._context = None
+        self.output = None
+        self.requirements = Requirements()
+
     def to_plain(self) -> RunFunctionResponse:
         """The answer as it goes to the caller."""
         return RunFunctionResponse(
             meta=ResponseMeta(self._request.meta.tag, self.ttl),
-            desired=self.desired,
+            desired=undecoded(self._request, "desired") if self._desired is None else self._desired,
             results=self.results,
             context=undecoded(self._request, "context") if self._context is None else self._context,
             requirements=self.requirements,

@@ -196,6 +196,8 @@ def _add_reflection(server: grpc.aio.Server) -> None:
 
 def _outcome(response: RunFunctionResponse) -> str:
     """The worst severity among the results."""
+    if not response.results:
+        return "ok"
     found = {result.severity for result in response.results}
     return next((severity.name.lower() for severity in _WORST_FIRST if severity in found), "ok")
 

@@ -20,6 +20,7 @@ from planform_sdk import paths
 
 Object = dict[str, Any]
 M = TypeVar("M")
+T_co = TypeVar("T_co", covariant=True)
 
 EXTERNAL_NAME = "crossplane.io/external-name"
 ENVIRONMENT = "apiextensions.crossplane.io/environment"
@@ -75,10 +76,10 @@ class Capability(_OpenEnum):
     REQUIRED_SCHEMAS = 5
 
 
-class Deferred(Protocol):
-    """An object that is made when first looked at, for instance from its encoded bytes."""
+class Deferred(Protocol[T_co]):
+    """A value that is made when first looked at, for instance from its encoded bytes."""
 
-    def decode(self) -> Object: ...
+    def decode(self) -> T_co: ...
 
 
 class Shared:
@@ -103,7 +104,7 @@ def copy_object(value: Object) -> Object:
 
 
 class LazyObject:
-    """A field that holds an object or a Deferred one, and shows it as an object."""
+    """A field that holds an object, a Deferred one or None, and shows the object."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._slot = "_" + name
@@ -116,20 +117,43 @@ class LazyObject:
     def __get__(self, instance: object | None, owner: type) -> Object | None:
         if instance is None:  # dataclasses ask the class for the default
             return None
-        value = instance.__dict__[self._slot]
-        if value is not None and type(value) is not dict and hasattr(value, "decode"):
-            value = instance.__dict__[self._slot] = value.decode()
-        result: Object | None = value
-        return result
+        value: Object | Deferred[Object] | None = instance.__dict__[self._slot]
+        if value is None or isinstance(value, dict):
+            return value
+        instance.__dict__[self._slot] = decoded = value.decode()
+        return decoded
 
-    def __set__(self, instance: object, value: Object | Deferred | None) -> None:
+    def __set__(self, instance: object, value: Object | Deferred[Object] | None) -> None:
         instance.__dict__[self._slot] = value
 
 
-def undecoded(instance: object, name: str) -> Object | Deferred | None:
-    """What a LazyObject field holds, decoded or not."""
-    result: Object | Deferred | None = instance.__dict__["_" + name]
-    return result
+class LazyState:
+    """A field that holds a State or a Deferred one, and shows the State; empty if none is given."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._slot = "_" + name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> None: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> State: ...
+
+    def __get__(self, instance: object | None, owner: type) -> State | None:
+        if instance is None:
+            return None
+        value: State | Deferred[State] | None = instance.__dict__[self._slot]
+        if isinstance(value, State):
+            return value
+        instance.__dict__[self._slot] = state = State() if value is None else value.decode()
+        return state
+
+    def __set__(self, instance: object, value: State | Deferred[State] | None) -> None:
+        instance.__dict__[self._slot] = value
+
+
+def undecoded(instance: object, name: str) -> Any:
+    """What a lazy field holds, decoded or not."""
+    return instance.__dict__["_" + name]
 
 
 class Resource:
@@ -143,7 +167,7 @@ class Resource:
 
     def __init__(
         self,
-        resource: Object | Deferred | msgspec.Struct | None = None,
+        resource: Object | Deferred[Object] | msgspec.Struct | None = None,
         *,
         connection_details: dict[str, bytes] | None = None,
         ready: Ready | bool | None = None,
@@ -152,9 +176,11 @@ class Resource:
         """`version` names this content for encoders that remember: the object's uid and resource version."""
         if resource is None:
             resource = {}
-        self._object: Object | Deferred = to_object(resource) if isinstance(resource, msgspec.Struct) else resource
+        self._object: Object | Deferred[Object] = (
+            to_object(resource) if isinstance(resource, msgspec.Struct) else resource
+        )
         self.connection_details = {} if connection_details is None else connection_details
-        self.ready = ready
+        self._ready = ready if type(ready) is Ready else _readiness(ready)
         self.version = version
 
     @property
@@ -167,7 +193,7 @@ class Resource:
         return decoded
 
     @resource.setter
-    def resource(self, value: Object | Deferred | msgspec.Struct) -> None:
+    def resource(self, value: Object | Deferred[Object] | msgspec.Struct) -> None:
         self._object = to_object(value) if isinstance(value, msgspec.Struct) else value
         self.version = None
 
@@ -177,15 +203,10 @@ class Resource:
 
     @ready.setter
     def ready(self, value: Ready | bool | None) -> None:
-        if type(value) is Ready:
-            self._ready = value
-        elif value is None:
-            self._ready = Ready.UNSPECIFIED
-        else:
-            self._ready = Ready.TRUE if value else Ready.FALSE
+        self._ready = _readiness(value)
 
     @property
-    def undecoded(self) -> Object | Deferred:
+    def undecoded(self) -> Object | Deferred[Object]:
         """The object as it is held, decoded or not."""
         return self._object
 
@@ -283,6 +304,14 @@ class Resource:
         return f"Resource({self.resource!r}, ready={self.ready.name})"
 
 
+def _readiness(value: Ready | bool | None) -> Ready:
+    if isinstance(value, Ready):
+        return value
+    if value is None:
+        return Ready.UNSPECIFIED
+    return Ready.TRUE if value else Ready.FALSE
+
+
 class ResourceMap(dict[str, Resource]):
     """Resources by name. A dictionary or a model may be assigned; it becomes a Resource."""
 
@@ -377,8 +406,8 @@ class Condition:
 @dataclass
 class RunFunctionRequest:
     meta: RequestMeta = field(default_factory=RequestMeta)
-    observed: State = field(default_factory=State)
-    desired: State = field(default_factory=State)
+    observed: LazyState = LazyState()
+    desired: LazyState = LazyState()
     input: LazyObject = LazyObject()
     context: LazyObject = LazyObject()
     credentials: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -390,7 +419,7 @@ class RunFunctionRequest:
 @dataclass
 class RunFunctionResponse:
     meta: ResponseMeta = field(default_factory=ResponseMeta)
-    desired: State = field(default_factory=State)
+    desired: LazyState = LazyState()
     results: list[Result] = field(default_factory=list)
     context: LazyObject = LazyObject()
     requirements: Requirements = field(default_factory=Requirements)

@@ -48,6 +48,19 @@ class WireError(ValueError):
     """Bytes that are not the message they should be, or a value that no message can hold."""
 
 
+class EncodedState:
+    """A State as bytes, decoded when somebody asks. Immutable, so it may be shared."""
+
+    __slots__ = ("_codec", "data")
+
+    def __init__(self, data: bytes, codec: Codec) -> None:
+        self.data = data
+        self._codec = codec
+
+    def decode(self) -> State:
+        return self._codec.decode_state(self.data)
+
+
 class Codec:
     """Encodes and decodes messages, and remembers the objects in them within a bounded amount of memory.
 
@@ -60,6 +73,7 @@ class Codec:
         pool, package = envelopes(), PACKAGES["v1"]
         self._request = message_class(pool, f"{package}.RunFunctionRequest")
         self._response = message_class(pool, f"{package}.RunFunctionResponse")
+        self._state = message_class(pool, f"{package}.State")
 
     def encode_request(self, request: RunFunctionRequest) -> bytes:
         """Give the bytes; the same for equal requests, so they may be hashed. Raises WireError as encode_response."""
@@ -68,10 +82,10 @@ class Codec:
             message.meta.tag = request.meta.tag
         if request.meta.capabilities:
             message.meta.capabilities.extend(request.meta.capabilities)
-        self._put_state(message.observed, request.observed)
-        self._put_state(message.desired, request.desired)
-        self._put_object(message, "input", undecoded(request, "input"))
-        self._put_object(message, "context", undecoded(request, "context"))
+        message.observed = self._encode_state(request.observed, canonical=True)
+        message.desired = self._encode_state(request.desired, canonical=True)
+        self._put_object(message, "input", undecoded(request, "input"), canonical=True)
+        self._put_object(message, "context", undecoded(request, "context"), canonical=True)
         for name, data in request.credentials.items():
             source = message.credentials[name].credential_data
             source.SetInParent()
@@ -83,37 +97,47 @@ class Codec:
             for name, items in groups.items():
                 group = field[name].items
                 for item in items:
-                    self._put_resource(group.add(), item)
+                    self._put_resource(group.add(), item, canonical=True)
         for name, schema in request.required_schemas.items():
-            self._put_object(message.required_schemas[name], "openapi_v3", undecoded(schema, "openapi_v3"))
+            schema_message = message.required_schemas[name]
+            self._put_object(schema_message, "openapi_v3", undecoded(schema, "openapi_v3"), canonical=True)
         encoded: bytes = message.SerializeToString(deterministic=True)
         return encoded
 
     def decode_request(self, data: bytes) -> RunFunctionRequest:
         """Read a request; objects in it are decoded when looked at. Raises WireError."""
-        message = _parse(self._request, data, "RunFunctionRequest")
-        meta = message.meta
-        return RunFunctionRequest(
-            meta=RequestMeta(meta.tag, [Capability(number) for number in meta.capabilities]),
-            observed=self._state(message.observed),
-            desired=self._state(message.desired),
-            input=self._object(message, "input"),
-            context=self._object(message, "context"),
-            credentials={name: dict(source.credential_data.data) for name, source in message.credentials.items()},
-            required_resources=self._resource_groups(message.required_resources),
-            required_schemas={
-                name: Schema(self._object(schema, "openapi_v3")) for name, schema in message.required_schemas.items()
-            },
-            extra_resources=self._resource_groups(message.extra_resources),
-        )
+        request = RunFunctionRequest()
+        # Only the fields that are there: most requests have few, and asking a message for a field is not free.
+        for field, value in _parse(self._request, data, "RunFunctionRequest").ListFields():
+            match field.name:
+                case "meta":
+                    request.meta = RequestMeta(value.tag, [Capability(number) for number in value.capabilities])
+                case "observed":
+                    request.observed = EncodedState(value, self)
+                case "desired":
+                    request.desired = EncodedState(value, self)
+                case "input":
+                    request.input = self._structs.lazy(value)
+                case "context":
+                    request.context = self._structs.lazy(value)
+                case "extra_resources":
+                    request.extra_resources = self._resource_groups(value)
+                case "credentials":
+                    request.credentials = {name: dict(value[name].credential_data.data) for name in value}
+                case "required_resources":
+                    request.required_resources = self._resource_groups(value)
+                case "required_schemas":
+                    request.required_schemas = {name: Schema(self._object(value[name], "openapi_v3")) for name in value}
+        return request
 
     def encode_response(self, response: RunFunctionResponse) -> bytes:
-        """Give the bytes; the same for equal responses. Raises WireError for an object that JSON cannot express."""
+        """Give the bytes; what was not looked at as it came. Raises WireError for what JSON cannot express."""
         message = self._response()
         message.meta.tag = response.meta.tag
         if response.meta.ttl is not None:
             _put_duration(message.meta.ttl, response.meta.ttl)
-        self._put_state(message.desired, response.desired)
+        desired = undecoded(response, "desired")
+        message.desired = desired.data if type(desired) is EncodedState else self._encode_state(response.desired)
         self._put_object(message, "context", undecoded(response, "context"))
         self._put_object(message, "output", undecoded(response, "output"))
         for result in response.results:
@@ -130,12 +154,12 @@ class Codec:
         return encoded
 
     def decode_response(self, data: bytes) -> RunFunctionResponse:
-        """Read a response; objects in it are decoded when looked at. Raises WireError."""
+        """Read a response whole, since nothing that comes from a function is trusted. Raises WireError."""
         message = _parse(self._response, data, "RunFunctionResponse")
         meta = message.meta
-        return RunFunctionResponse(
+        response = RunFunctionResponse(
             meta=ResponseMeta(meta.tag, _duration(meta.ttl) if meta.HasField("ttl") else None),
-            desired=self._state(message.desired),
+            desired=self.decode_state(message.desired),
             results=[
                 Result(Severity(r.severity), r.message, _optional(r, "reason"), _target(r)) for r in message.results
             ],
@@ -147,19 +171,32 @@ class Codec:
             ],
             output=self._object(message, "output"),
         )
+        _decode_all(response)
+        return response
 
-    def _put_state(self, message: Any, state: State) -> None:
-        message.SetInParent()
+    def decode_state(self, data: bytes) -> State:
+        """Read a state; objects in it are decoded when looked at. Raises WireError."""
+        message = _parse(self._state, data, "State")
+        resources = ResourceMap()
+        put, found = dict.__setitem__, message.resources
+        for name in found:
+            put(resources, name, self._resource(found[name]))
+        return State(self._resource(message.composite), resources)
+
+    def _encode_state(self, state: State, *, canonical: bool = False) -> bytes:
+        message = self._state()
         composite = state.composite
         if composite.undecoded or composite.ready is not Ready.UNSPECIFIED or composite.connection_details:
-            self._put_resource(message.composite, composite)
+            self._put_resource(message.composite, composite, canonical=canonical)
         resources = message.resources
         for name, resource in state.resources.items():
-            self._put_resource(resources[name], resource, name)
+            self._put_resource(resources[name], resource, name, canonical=canonical)
+        encoded: bytes = message.SerializeToString(deterministic=True)
+        return encoded
 
-    def _put_resource(self, message: Any, resource: Resource, name: str = "") -> None:
+    def _put_resource(self, message: Any, resource: Resource, name: str = "", *, canonical: bool = False) -> None:
         try:
-            message.resource = self._encode(resource.undecoded, resource.version)
+            message.resource = self._encode(resource.undecoded, resource.version, canonical=canonical)
             if resource.connection_details:
                 _put_bytes(message.connection_details, resource.connection_details)
         except (TypeError, ValueError, OverflowError) as error:
@@ -168,38 +205,36 @@ class Codec:
         if resource.ready is not Ready.UNSPECIFIED:
             message.ready = resource.ready
 
-    def _put_object(self, message: Any, field: str, value: Object | Deferred | None) -> None:
+    def _put_object(
+        self, message: Any, field: str, value: Object | Deferred[Object] | None, *, canonical: bool = False
+    ) -> None:
         if value is None:
             return
         try:
-            setattr(message, field, self._encode(value))
+            setattr(message, field, self._encode(value, canonical=canonical))
         except (TypeError, ValueError, OverflowError) as error:
             raise WireError(f"{field} cannot be encoded: {error}") from error
 
-    def _encode(self, value: Object | Deferred, version: tuple[str, str] | None = None) -> bytes:
+    def _encode(
+        self, value: Object | Deferred[Object], version: tuple[str, str] | None = None, *, canonical: bool = False
+    ) -> bytes:
+        """The bytes of an object. Those that a peer sent are canonical only once we wrote them ourselves."""
         if type(value) is EncodedStruct:
-            return value.data
+            return self._structs.encode(value.decode()) if canonical else value.data
         if type(value) is Shared:
             return self._structs.encode(value.value, version=version)
         return self._structs.encode(value if isinstance(value, dict) else value.decode(), version=version)
 
-    def _state(self, message: Any) -> State:
-        resources = ResourceMap()
-        put = dict.__setitem__
-        for name, resource in message.resources.items():
-            put(resources, name, self._resource(resource))
-        return State(self._resource(message.composite), resources)
-
     def _resource(self, message: Any) -> Resource:
-        details = message.connection_details
+        details, ready = message.connection_details, message.ready
         return Resource(
             self._structs.lazy(message.resource),
             connection_details=dict(details) if details else None,
-            ready=_READY.get(message.ready) or Ready(message.ready),
+            ready=_READY[ready] if ready in _READY else Ready(ready),
         )
 
     def _resource_groups(self, groups: Mapping[str, Any]) -> dict[str, list[Resource]]:
-        return {name: [self._resource(item) for item in group.items] for name, group in groups.items()}
+        return {name: [self._resource(item) for item in groups[name].items] for name in groups}
 
     def _object(self, message: Any, field: str) -> EncodedStruct | None:
         return self._structs.lazy(getattr(message, field)) if message.HasField(field) else None
@@ -210,6 +245,22 @@ def _parse(message_type: Any, data: bytes, name: str) -> Any:
         return message_type.FromString(data)
     except DecodeError as error:
         raise WireError(f"not a {name}: {error}") from error
+
+
+def _decode_all(response: RunFunctionResponse) -> None:
+    """Look at every object once. Raises WireError that names the one which is none."""
+    where = "desired composite"
+    try:
+        _ = response.desired.composite.resource
+        for name, resource in response.desired.resources.items():
+            where = f'desired resource "{name}"'
+            _ = resource.resource
+        where = "context"
+        _ = response.context
+        where = "output"
+        _ = response.output
+    except ValueError as error:
+        raise WireError(f"{where}: {error}") from error
 
 
 def _put_bytes(target: Any, details: Mapping[str, bytes]) -> None:
@@ -232,11 +283,10 @@ def _target(message: Any) -> Target | None:
 
 def _put_duration(message: Any, ttl: timedelta) -> None:
     """Seconds and nanoseconds have the same sign in a Duration; those of a timedelta have not."""
-    microseconds = ttl // timedelta(microseconds=1)
-    sign = -1 if microseconds < 0 else 1
-    seconds, rest = divmod(abs(microseconds), 1_000_000)
-    message.seconds, message.nanos = sign * seconds, sign * rest * 1000
-    message.SetInParent()
+    sign = -1 if ttl.days < 0 else 1
+    ttl = abs(ttl)
+    message.seconds = sign * (ttl.days * 86400 + ttl.seconds)
+    message.nanos = sign * ttl.microseconds * 1000
 
 
 def _duration(message: Any) -> timedelta:

@@ -4,9 +4,9 @@ Protobuf's default pool is one for the whole process and takes each message name
 clash with those of another SDK in the same process. The descriptors are committed (`descriptors.binpb`, made by
 `sdk/tools/generate_proto.py`), and classes are made from them when first asked for.
 
-There are two pools. `messages` is the protocol as its file says. In `envelopes` every `google.protobuf.Struct` field
-is a `bytes` field instead: on the wire both are a length and that many bytes, so an envelope is parsed and written
-without a look into the objects it carries, and they can be kept, compared and passed on as bytes.
+There are two pools. `messages` is the protocol as its file says. In `envelopes` every `State` and every object
+(`google.protobuf.Struct`) is a `bytes` field instead: on the wire both are a length and that many bytes, so an envelope
+is parsed and written without a look into what it carries, which can be kept, compared and passed on as bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES = {"v1": "apiextensions.fn.proto.v1", "v1beta1": "apiextensions.fn.prot
 SERVICES = {version: f"{package}.FunctionRunnerService" for version, package in PACKAGES.items()}
 METHODS = {version: f"/{service}/RunFunction" for version, service in SERVICES.items()}
 
-_STRUCT = ".google.protobuf.Struct"
+_OPAQUE = {".google.protobuf.Struct", *(f".{package}.State" for package in PACKAGES.values())}
 
 
 @cache
@@ -34,12 +34,12 @@ def messages() -> DescriptorPool:
 
 @cache
 def envelopes() -> DescriptorPool:
-    """The pool in which objects are bytes."""
+    """The pool in which objects and states are bytes."""
     descriptors = _descriptors()
     for file in descriptors.file:
         for message in file.message_type:
             for field in message.field:
-                if field.type_name == _STRUCT:
+                if field.type_name in _OPAQUE:
                     field.ClearField("type_name")
                     field.type = field.TYPE_BYTES
     return _pool(descriptors)
