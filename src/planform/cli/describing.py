@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -62,7 +63,7 @@ def _section(title: str, value: Any) -> Iterator[str]:
 def _masked(obj: Object, field: str, value: Any) -> Any:
     """A Secret's values are shown as sizes."""
     if obj["kind"] == "Secret" and obj["apiVersion"] == "v1" and field == "data" and isinstance(value, dict):
-        return {key: f"{len(text) * 3 // 4} bytes" for key, text in value.items()}
+        return {key: f"{len(b64decode(text))} bytes" for key, text in value.items()}
     return value
 
 

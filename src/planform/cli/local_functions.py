@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 
 from planform.api.kinds import Object
 from planform.builtin import find_builtin
-from planform.clock import Clock
 from planform.errors import UsageError
+from planform.functions.endpoints import FixedEndpoints, Remote
 from planform.functions.errors import FunctionUnavailable
 from planform.functions.inprocess import InProcessRunner
 from planform.functions.resolution import Catalogue, Version
@@ -164,20 +164,20 @@ class LocalRunner:
 
 
 @asynccontextmanager
-async def running(functions: Sequence[LocalFunction], *, clock: Clock) -> AsyncIterator[LocalRunner]:
+async def running(functions: Sequence[LocalFunction]) -> AsyncIterator[LocalRunner]:
     """Start what must be started, in parallel, and give a runner for all of them."""
     by_id = {function.id: function for function in functions}
     remote = [function for function in functions if function.runtime != "builtin"]
     if not remote:
         yield LocalRunner(by_id, None)
         return
-    from planform.functions.grpc_transport import GrpcRunner, Target
+    from planform.functions.grpc_transport import GrpcRunner
 
     processes: list[asyncio.subprocess.Process] = []
     try:
         addresses = await asyncio.gather(*(_address(function, processes) for function in remote))
-        targets = {function.id: Target(address) for function, address in zip(remote, addresses, strict=True)}
-        async with GrpcRunner(lambda revision: targets[revision.name], clock=clock) as runner:
+        endpoints = {function.id: Remote(address) for function, address in zip(remote, addresses, strict=True)}
+        async with GrpcRunner(FixedEndpoints(endpoints)) as runner:
             yield LocalRunner(by_id, runner)
     finally:
         await _stop(processes)
@@ -186,7 +186,7 @@ async def running(functions: Sequence[LocalFunction], *, clock: Clock) -> AsyncI
 async def _address(function: LocalFunction, processes: list[asyncio.subprocess.Process]) -> str:
     """Where the function serves, after starting it if need be."""
     if function.runtime == "address":
-        return function.where
+        return function.where if "://" in function.where or ":/" in function.where else f"dns:///{function.where}"
     port = _free_port()
     address = f"127.0.0.1:{port}"
     serve = ["--insecure", "--address", address]
@@ -202,10 +202,8 @@ async def _address(function: LocalFunction, processes: list[asyncio.subprocess.P
         async with asyncio.timeout(_START_SECONDS):
             await _listening(function, process, port)
     except TimeoutError as error:
-        raise FunctionUnavailable(
-            f"did not listen on {address} within {_START_SECONDS:g} s", function=function.name
-        ) from error
-    return address
+        raise FunctionUnavailable(f"did not serve within {_START_SECONDS:g} s", function=function.name) from error
+    return f"dns:///{address}"
 
 
 async def _listening(function: LocalFunction, process: asyncio.subprocess.Process, port: int) -> None:

@@ -32,6 +32,8 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
     "restore": ("planform.cli.backups", "Make a data directory from a backup."),
     "render": ("planform.cli.render", "Show what a composition makes of an XR."),
+    "validate": ("planform.cli.validate", "Check objects against the schemas of CRDs and XRDs."),
+    "convert": ("planform.cli.convert", "Turn a Composition in Resources mode into a pipeline."),
     "features": ("planform.cli.about", "List the feature gates."),
     "version": ("planform.cli.about", "Show the versions of planform and of a running control plane."),
     "completion": ("planform.cli.about", "Print the completion script for a shell."),

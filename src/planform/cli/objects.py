@@ -58,13 +58,14 @@ def apply(
     async def act(connected: Connected) -> list[Object]:
         done: list[Object] = []
         failures: list[PlanformError] = []
+        defining = any(obj["kind"].endswith("ResourceDefinition") for obj in objects)
         for obj in objects:
             shown = f"{obj.get('kind')}/{obj['metadata'].get('name', '')}"
             try:
-                kind = await _served(connected, gvk_of(obj))
+                kind = await _served(connected, gvk_of(obj), patient=defining)
                 if kind.namespaced and not obj["metadata"].get("namespace"):
                     obj["metadata"]["namespace"] = namespace or connected.namespace
-                before = await _version(connected, kind, obj)
+                before = await _present(connected, kind, obj)
                 applied = await connected.client.apply(
                     obj, manager=field_manager, force=force_conflicts, dry_run=dry_run
                 )
@@ -77,8 +78,7 @@ def apply(
                 continue
             done.append(applied)
             if output == "name":
-                after = applied["metadata"].get("resourceVersion")
-                verb = "created" if before is None else "unchanged" if before == after else "configured"
+                verb = "created" if before is None else "unchanged" if _same(before, applied) else "configured"
                 click.echo(f"{_name(kind, applied)} {verb}{' (dry run)' if dry_run else ''}")
         if failures:
             from planform.cli.main import explain
@@ -224,7 +224,7 @@ def delete(
             click.echo(f"{kind.singular}/{name} deleted")
             if left is not None and not no_wait:
                 say(f"waiting for {kind.singular}/{name}: {', '.join(left['metadata'].get('finalizers', ['-']))}")
-                await _until(connected, kind, place, name, parse_goal("delete"), timeout)
+                await _until(connected, kind, place, name, parse_goal("delete"), timeout, told=True)
 
     run(kubeconfig, context, act)
 
@@ -331,23 +331,32 @@ def _targets(what: Sequence[str]) -> tuple[list[str], list[str]]:
     return what[0].split(","), list(what[1:])
 
 
-async def _served(connected: Connected, wanted: GroupVersionKind) -> Kind:
-    """The kind, waiting a moment for one whose definition was applied just before."""
-    for patience in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6):
+async def _served(connected: Connected, wanted: GroupVersionKind, *, patient: bool = False) -> Kind:
+    """The kind; who is patient waits a moment for one whose definition was applied just before."""
+    for seconds in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6) if patient else ():
         try:
             return await connected.client.kind(wanted)
         except NotFound:
-            await asyncio.sleep(patience)
+            await asyncio.sleep(seconds)
     return await connected.client.kind(wanted)
 
 
-async def _version(connected: Connected, kind: Kind, obj: Object) -> str | None:
+async def _present(connected: Connected, kind: Kind, obj: Object) -> Object | None:
+    """What is there before an apply."""
+    metadata = obj["metadata"]
     try:
-        metadata = obj["metadata"]
-        found = await connected.client.get(kind.gvk, metadata["name"], namespace=metadata.get("namespace", ""))
+        return await connected.client.get(kind.gvk, metadata["name"], namespace=metadata.get("namespace", ""))
     except NotFound:
         return None
-    return str(found["metadata"]["resourceVersion"])
+
+
+def _same(before: Object, after: Object) -> bool:
+    """Whether an apply changed nothing. A dry run leaves the resource version alone, so the rest must tell."""
+    return _content(before) == _content(after)
+
+
+def _content(obj: Object) -> Object:
+    return {**obj, "metadata": {name: value for name, value in obj["metadata"].items() if name != "managedFields"}}
 
 
 def _about(shown: str, error: PlanformError) -> PlanformError:
@@ -451,8 +460,13 @@ async def _show_changes(
                 click.echo(f"{change.type:10}{_name(kind, change.object)}")
 
 
-async def _until(connected: Connected, kind: Kind, namespace: str, name: str, goal: Goal, timeout: float) -> None:
-    """Follow one object until the goal is met; raises WaitTimedOut or NotFound."""
+async def _until(
+    connected: Connected, kind: Kind, namespace: str, name: str, goal: Goal, timeout: float, *, told: bool = False
+) -> None:
+    """Follow one object until the goal is met, saying so unless somebody was told already.
+
+    Raises WaitTimedOut or NotFound.
+    """
     last: Object | None = None
     try:
         async with asyncio.timeout(timeout):
@@ -469,6 +483,9 @@ async def _until(connected: Connected, kind: Kind, namespace: str, name: str, go
                         raise
                 if last is not None and goal.is_met(last):
                     return
+                if not told:
+                    say(f"waiting for {kind.singular}/{name}: {goal.text}")
+                    told = True
                 async with connected.client.watch(
                     kind.gvk, namespace=namespace, fields=f"metadata.name={name}", resource_version=at
                 ) as changes:

@@ -171,7 +171,7 @@ async def _render(options: Options) -> bool:
     documents: list[Object] = []
     fine = True
     try:
-        async with asyncio.timeout(options.timeout), running(used, clock=clock) as runner:
+        async with asyncio.timeout(options.timeout), running(used) as runner:
             around = Surroundings(
                 resolver=resolver_for(catalogue_of([*functions, *used])),
                 runner=runner,
