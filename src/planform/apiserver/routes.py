@@ -94,12 +94,19 @@ def parse_query(query: bytes) -> dict[str, list[str]]:
     return found
 
 
-@lru_cache(maxsize=1024)
 def _parameter(text: bytes) -> str:
+    return _common_parameter(text) if len(text) <= 256 else _decode_parameter(text)
+
+
+def _decode_parameter(text: bytes) -> str:
     try:
         return unquote_to_bytes(text.replace(b"+", b" ")).decode()
     except UnicodeDecodeError as error:
         raise BadRequest("a query parameter is not UTF-8") from error
+
+
+# Bounded in bytes, too: long ones are rare, and a client could fill it with them.
+_common_parameter = lru_cache(maxsize=1024)(_decode_parameter)
 
 
 def truth(value: str) -> bool:

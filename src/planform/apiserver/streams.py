@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import orjson
 
@@ -15,6 +15,8 @@ from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Selection
 from planform.apiserver.selection import compile_selection
 from planform.errors import ApiError
+
+_CHUNK_BYTES = 256 * 1024
 
 
 def watch_lines(
@@ -42,13 +44,28 @@ async def _lines(
     try:
         async for batch in batches:
             if form.shape == "":
-                yield b"".join([_line(emission) for emission in batch])
+                for chunk in _chunks(batch):
+                    yield chunk
             else:
                 yield _projected(core, served, batch, form, include_object)
     except ApiError as error:
         yield b'{"type":"ERROR","object":%b}\n' % orjson.dumps(error.to_status())
     finally:
         await batches.aclose()
+
+
+def _chunks(batch: Sequence[Emission]) -> Iterator[bytes]:
+    """The lines of a batch, joined up to a size: what waits for a slow reader is then little more than that."""
+    lines, size = [], 0
+    for emission in batch:
+        line = _line(emission)
+        lines.append(line)
+        size += len(line)
+        if size > _CHUNK_BYTES:
+            yield b"".join(lines)
+            lines, size = [], 0
+    if lines:
+        yield b"".join(lines)
 
 
 def _line(emission: Emission) -> bytes:

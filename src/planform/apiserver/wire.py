@@ -2,13 +2,15 @@
 
 A connection handles one request at a time; pipelined ones wait in order. Slow writers, idle connections and readers
 that stop reading are closed by one sweep over all connections, not by a timer each. What a client may send is bounded
-before it is parsed: header bytes, header count, body size, number of connections.
+before it is parsed: header bytes, header count, body size, number of connections. What it makes us keep is bounded as
+well: the bodies of all connections together, and no answer is begun while the one before has not been read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -48,6 +50,7 @@ _REASONS = {
     507: b"Insufficient Storage",
 }
 _STATUS_LINES = {code: b"HTTP/1.1 %d %s\r\n" % (code, reason) for code, reason in _REASONS.items()}
+_OTHER_FILES = 256  # file descriptors that are not for connections
 _SWEEP_SECONDS = 5.0
 _SWEEP_SLICE = 2000
 
@@ -59,6 +62,8 @@ class Limits:
     header_bytes: int = 64 * 1024
     header_count: int = 128
     body_bytes: int = 3 * 1024 * 1024
+    buffered_bytes: int = 256 * 1024 * 1024
+    """Bodies of all connections together that are still arriving or not yet answered."""
     connections: int = 20_000
     pipelined: int = 16
     request_seconds: float = 30.0
@@ -114,7 +119,11 @@ class HttpServer:
         self.refusal = refusal
         self.limits = limits or Limits()
         self.connections: set[_Connection] = set()
+        _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        spare = files - _OTHER_FILES if files != resource.RLIM_INFINITY else self.limits.connections
+        self.most_connections = min(self.limits.connections, max(spare, 1))
         self.requests = 0
+        self.buffered = 0
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._emptied: asyncio.Event | None = None
@@ -172,13 +181,14 @@ class _Connection(asyncio.Protocol):
         "_drained",
         "_finishing",
         "_head_size",
-        "_header_bytes",
         "_headers",
+        "_held",
         "_in_body",
         "_loop",
         "_parser",
         "_peer",
         "_queue",
+        "_received",
         "_refused",
         "_remote",
         "_server",
@@ -201,7 +211,8 @@ class _Connection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._since = loop.time()
         self._stalled_since = 0.0
-        self._header_bytes = 0  # received since the last complete request, while headers are still coming
+        self._received = 0  # bytes since the last complete request
+        self._held = 0  # bytes of bodies that count against the server's limit
         self._finishing = self._streaming = self._refused = self._in_body = False
         self._peer: Mapping[str, Any] | None = None
         self._remote = ""
@@ -219,7 +230,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         server = self._server
-        if len(server.connections) >= server.limits.connections:
+        if len(server.connections) >= server.most_connections:
             self._transport.abort()
             return
         server.connections.add(self)
@@ -230,6 +241,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.forget(self)
+        self._release(self._held)
         if self._task is not None:
             self._task.cancel()
         if self._drained is not None and not self._drained.done():
@@ -239,10 +251,9 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        if not self._in_body:
-            self._header_bytes += len(data)
-        if not self._headers and self._task is None and not self._queue:
+        if not self._received and self._task is None:
             self._since = self._loop.time()
+        self._received += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -251,8 +262,10 @@ class _Connection(asyncio.Protocol):
             if not self._refused:
                 self._refuse(400, f"the request is not HTTP/1.1: {error}")
             return
-        if not self._in_body and self._header_bytes > self._server.limits.header_bytes:
-            self._refuse(431, f"request headers exceed {self._server.limits.header_bytes} bytes")
+        limits = self._server.limits
+        # Whatever is not body: a header that does not end, chunks of one byte, trailers.
+        if self._received - self._size > limits.header_bytes + (limits.body_bytes if self._in_body else 0):
+            self._refuse(431, f"request headers exceed {limits.header_bytes} bytes")
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
@@ -299,11 +312,18 @@ class _Connection(asyncio.Protocol):
             self._body.clear()
             self._too_large()
             return
+        if self._refused:
+            return
+        self._hold(len(data))
+        if self._server.buffered > self._server.limits.buffered_bytes:
+            self._body.clear()
+            self._refuse(429, "too many large requests are under way; try again later")
+            return
         self._body.append(data)
 
     def on_message_complete(self) -> None:
         self._in_body = False
-        self._header_bytes = 0
+        self._received = 0
         if self._refused:
             return
         request = HttpRequest(
@@ -341,8 +361,10 @@ class _Connection(asyncio.Protocol):
                     500, "an internal error occurred; the log of the control plane says more"
                 )
             keep_alive = keep_alive and not response.close and not self._finishing
+            self._release(len(request.body))
             if response.chunks is None:
                 self._write_whole(response, keep_alive, head=request.method == "HEAD")
+                keep_alive = keep_alive and await self._drain()
             else:
                 keep_alive = await self._write_stream(response, keep_alive)
         self._task = None
@@ -355,6 +377,15 @@ class _Connection(asyncio.Protocol):
         if not head:
             parts.append(response.body)
         self._transport.write(b"".join(parts))
+
+    async def _drain(self) -> bool:
+        """Wait until the client has read enough to be answered again; False if it is gone."""
+        if self._drained is not None:
+            try:
+                await self._drained
+            except ConnectionResetError:
+                return False
+        return True
 
     async def _write_stream(self, response: HttpResponse, keep_alive: bool) -> bool:
         chunks = response.chunks
@@ -382,6 +413,15 @@ class _Connection(asyncio.Protocol):
                 await close()
         return keep_alive
 
+    def _hold(self, size: int) -> None:
+        self._held += size
+        self._server.buffered += size
+
+    def _release(self, size: int) -> None:
+        size = min(size, self._held)  # a connection that was lost has given back everything already
+        self._held -= size
+        self._server.buffered -= size
+
     def _too_large(self) -> None:
         self._refuse(413, f"Request entity too large: limit is {self._server.limits.body_bytes}")
 
@@ -404,7 +444,7 @@ class _Connection(asyncio.Protocol):
         if self._stalled_since and now - self._stalled_since > limits.stalled_seconds:
             self._transport.abort()
         elif self._task is None:
-            partial = bool(self._target or self._headers or self._in_body or self._header_bytes)
+            partial = bool(self._received or self._target or self._headers or self._in_body)
             waited = now - self._since
             if partial and waited > limits.request_seconds:
                 self._refuse(408, "the request did not arrive in time")
