@@ -26,6 +26,7 @@ from planform.apiserver.escalation import EscalationCheck
 from planform.apiserver.handler import Handler, Observer, refusal
 from planform.apiserver.local import LocalClient
 from planform.apiserver.observing import RequestMetrics
+from planform.apiserver.offload import Offload
 from planform.apiserver.pki import Pki
 from planform.apiserver.private_files import make_private_directory
 from planform.apiserver.rbac import Rbac
@@ -173,6 +174,8 @@ async def _handler(
         metrics=lambda opened: metrics.render(openmetrics=opened),
         ready={"store": lambda: None},
     )
+    offload = Offload()
+    stack.push_async_callback(offload.close)
     return Handler(
         core,
         documents,
@@ -180,6 +183,7 @@ async def _handler(
         authorizer=rbac,
         virtual=Reviews(clock=core.clock, rbac=rbac, tokens=tokens, authentication=authentication),
         observers=tuple(observers),
+        offload=offload,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -12,7 +13,8 @@ from planform.api.kinds import Object
 from planform.apiserver import deletes, reads, subresources, tables, writes
 from planform.apiserver.core import Core, decode_any, key_of, raw_any
 from planform.apiserver.documents import Documents
-from planform.apiserver.negotiation import APPLY_YAML, JSON, Form, accepted, decode_body, decode_yaml, encode_value
+from planform.apiserver.negotiation import APPLY_YAML, JSON, Form, accepted, decode_body, encode_value
+from planform.apiserver.offload import Offload
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import ANONYMOUS, Attributes, Request, Selection, User
 from planform.apiserver.routes import OtherPath, ResourcePath, parse_target, truth
@@ -42,7 +44,9 @@ _PATCH_TYPES = {patch_type.value: patch_type for patch_type in PatchType}
 _NO_METHOD = "the server does not allow this method on the requested resource"
 _NO_RESOURCE = "the server could not find the requested resource"
 _LIST_CHUNK = 500
+_CHUNK_BYTES = 256 * 1024
 _GATHER_SECONDS = 0.005
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 _Query = Mapping[str, list[str]]
 
 
@@ -90,6 +94,7 @@ class Handler:
         authorizer: Authorizer,
         virtual: Virtual,
         observers: tuple[Observer, ...] = (),
+        offload: Offload | None = None,
     ) -> None:
         self._core = core
         self._documents = documents
@@ -97,6 +102,7 @@ class Handler:
         self._authorizer = authorizer
         self._virtual = virtual
         self._observers = observers
+        self._offload = offload
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         user, attributes = ANONYMOUS, None
@@ -222,18 +228,18 @@ class Handler:
         head = orjson.dumps(_list_head(served, metadata))[:-1] + b',"items":['
         core, skip = self._core, len(served.prefix) if served.builtin else 0
 
-        async def items(start: int) -> bytes:
-            parts = []
-            for _, entry in page.entries[start : start + _LIST_CHUNK]:
-                value = await raw_any(core, served, entry)
-                parts.append(b"{" + value[skip:] if skip and value.startswith(served.prefix) else value)
-            return b",".join(parts)
-
         async def chunks() -> AsyncIterator[bytes]:
-            yield head
-            for start in range(0, len(page.entries), _LIST_CHUNK):
-                yield (b"," if start else b"") + await items(start)
-            yield b"]}\n"
+            parts, size = [head], 0
+            for index, (_, entry) in enumerate(page.entries):
+                value = await raw_any(core, served, entry)
+                if index:
+                    parts.append(b",")
+                parts.append(b"{" + value[skip:] if skip and value.startswith(served.prefix) else value)
+                size += len(value)
+                if size > _CHUNK_BYTES or index % _LIST_CHUNK == _LIST_CHUNK - 1:
+                    yield b"".join(parts)
+                    parts, size = [], 0
+            yield b"".join([*parts, b"]}\n"])
 
         return HttpResponse(200, chunks=chunks())
 
@@ -255,7 +261,7 @@ class Handler:
     ) -> HttpResponse:
         form = accepted(request.header(b"accept"))
         call = _call(request, user, query, warnings, "CreateOptions")
-        obj = _object_body(request, call)
+        obj = await self._object_body(request, call)
         answer = await self._virtual.create(served, path, obj, call)
         if answer is not None:
             return HttpResponse(201, encode_value(answer, form), content_type=form.content_type)
@@ -275,7 +281,7 @@ class Handler:
     ) -> HttpResponse:
         form = accepted(request.header(b"accept"))
         call = _call(request, user, query, warnings, "UpdateOptions")
-        obj = _object_body(request, call)
+        obj = await self._object_body(request, call)
         if path.subresource not in ("", "status"):
             value = await subresources.update(
                 self._core, served, path.namespace, path.name, path.subresource, obj, call
@@ -308,7 +314,7 @@ class Handler:
                 "the body of the request was in an unknown format - accepted media types include: "
                 + ", ".join([*_PATCH_TYPES, APPLY_YAML])
             )
-        body = decode_body(request.body, JSON, validation=call.validation)
+        body = await decode_body(request.body, JSON, validation=call.validation, offload=self._offload)
         call.duplicates = body.duplicates
         if patch_type is not PatchType.JSON and type(body.value) is not dict:
             raise BadRequest("error decoding patch: a merge patch must be an object")
@@ -341,7 +347,7 @@ class Handler:
     ) -> HttpResponse:
         if not _one(query, "fieldManager"):
             raise _bad_option("PatchOptions", "fieldManager", "Required value: is required for apply patch")
-        body = decode_yaml(request.body, reporting=call.validation != "Ignore")
+        body = await decode_body(request.body, APPLY_YAML, validation=call.validation, offload=self._offload)
         call.duplicates = body.duplicates
         if type(body.value) is not dict:
             raise BadRequest("error decoding patch: an apply patch must be an object")
@@ -382,7 +388,7 @@ class Handler:
             raise MethodNotAllowed(_NO_METHOD)
         form = accepted(request.header(b"accept"))
         call = _call(request, user, query, warnings, "DeleteOptions")
-        options = _delete_options(request, query, call)
+        options = await self._delete_options(request, query, call)
         deleted = await deletes.delete(self._core, served, path.namespace, path.name, options, call)
         if not deleted.gone:
             return self._object(served, deleted.value, form, query)
@@ -412,11 +418,32 @@ class Handler:
         warnings: list[str],
     ) -> HttpResponse:
         call = _call(request, user, query, warnings, "DeleteOptions")
-        options = _delete_options(request, query, call)
+        options = await self._delete_options(request, query, call)
         selection = Selection(path.namespace, _one(query, "labelSelector"), _one(query, "fieldSelector"))
         deleted = await deletes.delete_collection(self._core, served, selection, options, call)
         head = orjson.dumps(_list_head(served, {"resourceVersion": str(self._core.store.revision)}))[:-1]
         return HttpResponse(200, head + b',"items":[' + b",".join(deleted) + b"]}\n")
+
+    # -- bodies
+
+    async def _object_body(self, request: HttpRequest, call: Request) -> Object:
+        content_type = request.header(b"content-type")
+        body = await decode_body(request.body, content_type, validation=call.validation, offload=self._offload)
+        call.duplicates = body.duplicates
+        if type(body.value) is not dict:
+            raise BadRequest("the body of the request must be one object")
+        return body.value
+
+    async def _delete_options(self, request: HttpRequest, query: _Query, call: Request) -> deletes.DeleteOptions:
+        body: Any = {}
+        if request.body.strip():
+            decoded = await decode_body(request.body, request.header(b"content-type"), offload=self._offload)
+            body = decoded.value or {}
+            if type(body) is not dict:
+                raise BadRequest("the body of a DELETE must be DeleteOptions")
+        options, dry_run = deletes.parse_options(body, {name: values[0] for name, values in query.items()})
+        call.dry_run = call.dry_run or dry_run
+        return options
 
     # -- answers
 
@@ -533,25 +560,6 @@ def _bad_option(options: str, field: str, detail: str) -> Invalid:
     return Invalid.of("meta.k8s.io", options, "", [FieldError(field, reason, detail)])
 
 
-def _object_body(request: HttpRequest, call: Request) -> Object:
-    body = decode_body(request.body, request.header(b"content-type"), validation=call.validation)
-    call.duplicates = body.duplicates
-    if type(body.value) is not dict:
-        raise BadRequest("the body of the request must be one object")
-    return body.value
-
-
-def _delete_options(request: HttpRequest, query: _Query, call: Request) -> deletes.DeleteOptions:
-    body: Any = {}
-    if request.body.strip():
-        body = decode_body(request.body, request.header(b"content-type")).value or {}
-        if type(body) is not dict:
-            raise BadRequest("the body of a DELETE must be DeleteOptions")
-    options, dry_run = deletes.parse_options(body, {name: values[0] for name, values in query.items()})
-    call.dry_run = call.dry_run or dry_run
-    return options
-
-
 def _list_options(query: _Query) -> reads.Options:
     limit = _number(query, "limit")
     version, match = _one(query, "resourceVersion"), _one(query, "resourceVersionMatch")
@@ -604,7 +612,7 @@ def _watch_options(query: _Query, core: Core) -> reads.WatchOptions:
 
 
 def _check_version(version: str) -> None:
-    if version and not version.isdigit():
+    if version and not (version.isascii() and version.isdigit() and len(version) < 20):
         raise BadRequest(f'resourceVersion: Invalid value: "{version}": resource versions are decimal numbers')
 
 
@@ -612,10 +620,9 @@ def _number(query: _Query, name: str) -> int:
     text = _one(query, name)
     if not text:
         return 0
-    try:
-        return int(text)
-    except ValueError as error:
-        raise BadRequest(f'{name}: Invalid value: "{text}": must be a number') from error
+    if _NUMBER.fullmatch(text) is None:
+        raise BadRequest(f'{name}: Invalid value: "{text[:100]}": must be a number')
+    return int(text)
 
 
 def _one(query: _Query, name: str) -> str:

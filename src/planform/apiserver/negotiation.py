@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import orjson
 
+from planform.apiserver.offload import LARGE_JSON, LARGE_YAML, Offload, decode
 from planform.errors import BadRequest, NotAcceptable, UnsupportedMediaType
-from planform.machinery import jsonbody, kubeproto, yamlish
+from planform.machinery import kubeproto, yamlish
 
 Shape = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList", "APIGroupDiscoveryList"]
 
@@ -18,6 +19,7 @@ YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 APPLY_YAML = "application/apply-patch+yaml"
 _BODY_TYPES = (JSON, YAML, PROTOBUF)
+_LONGEST_ACCEPT = 4096
 _TRANSFORMS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
 
 
@@ -44,6 +46,8 @@ def accepted(accept: str, *, discovery: bool = False) -> Form:
     """The first form in the list that can be served; raises NotAcceptable if none can."""
     if not accept:
         return _PLAIN
+    if len(accept) > _LONGEST_ACCEPT:
+        raise NotAcceptable(f"the Accept header is longer than {_LONGEST_ACCEPT} characters")
     for part in accept.split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
         options = dict(parameter.partition("=")[::2] for parameter in parameters)
@@ -72,37 +76,30 @@ class Body:
     duplicates: tuple[str, ...] = ()
 
 
-def decode_body(data: bytes, content_type: str, *, validation: str = "Ignore") -> Body:
-    """The value a client sent; a missing content type means JSON. Raises BadRequest or UnsupportedMediaType."""
+async def decode_body(
+    data: bytes, content_type: str, *, validation: str = "Ignore", offload: Offload | None = None
+) -> Body:
+    """The value a client sent; a missing content type means JSON. Raises BadRequest or UnsupportedMediaType.
+
+    Large bodies leave the loop if there is somewhere to go.
+    """
     media = content_type.partition(";")[0].strip().lower() or JSON
     if media == PROTOBUF or (media not in _BODY_TYPES and data.startswith(kubeproto.MAGIC)):
         return _decode_protobuf(data)
-    if media in (YAML, APPLY_YAML, "text/yaml", "application/x-yaml"):
-        return decode_yaml(data, reporting=validation != "Ignore")
-    if media != JSON and not media.endswith("+json"):
+    yaml = media in (YAML, APPLY_YAML, "text/yaml", "application/x-yaml")
+    if not yaml and media != JSON and not media.endswith("+json"):
         raise UnsupportedMediaType(
             "the body of the request was in an unknown format - accepted media types include: " + ", ".join(_BODY_TYPES)
         )
-    return decode_json(data, reporting=validation != "Ignore")
-
-
-def decode_json(data: bytes, *, reporting: bool = True) -> Body:
+    reporting = validation != "Ignore"
     try:
-        if not reporting:
-            return Body(jsonbody.loads(data))
-        value, duplicates = jsonbody.loads_reporting_duplicates(data)
+        if offload is not None and len(data) > (LARGE_YAML if yaml else LARGE_JSON):
+            return Body(*await offload.decode(data, yaml=yaml, reporting=reporting))
+        value, duplicates = decode(data, yaml=yaml, reporting=reporting)
+        return Body(value, tuple(duplicates))
     except ValueError as error:
-        raise BadRequest(f"couldn't decode the body as JSON: {error}") from error
-    return Body(value, tuple(duplicates))
-
-
-def decode_yaml(data: bytes, *, reporting: bool = True) -> Body:
-    duplicates: list[str] = []
-    try:
-        value = yamlish.load(data, duplicates=duplicates if reporting else None)
-    except ValueError as error:
-        raise BadRequest(f"error decoding YAML: {error}") from error
-    return Body(value, tuple(duplicates))
+        what = "error decoding YAML" if yaml else "couldn't decode the body as JSON"
+        raise BadRequest(f"{what}: {error}") from error
 
 
 def _decode_protobuf(data: bytes) -> Body:
