@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from planform.api.kinds import Object
 from planform.clock import parse_timestamp, timestamp
 from planform.errors import BadRequest
@@ -83,7 +85,8 @@ def name_owners_once(metadata: dict[str, Any]) -> None:
     """Drop repeated owner references, in place."""
     owners = metadata.get("ownerReferences")
     if owners and len(owners) > 1:
-        metadata["ownerReferences"] = [owner for index, owner in enumerate(owners) if owner not in owners[:index]]
+        distinct = {orjson.dumps(owner, option=orjson.OPT_SORT_KEYS): owner for owner in reversed(owners)}
+        metadata["ownerReferences"] = list(reversed(distinct.values()))
 
 
 def name_of(obj: Object) -> str:

@@ -30,6 +30,8 @@ ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 CONTROL_PLANE = User("system:planform", (MASTERS, AUTHENTICATED))
 """The controllers of this very process."""
 
+MOST_WARNINGS = 64
+
 
 @dataclass(slots=True)
 class Request:
@@ -44,7 +46,8 @@ class Request:
     """Paths of fields that stood twice in the body, found while decoding."""
 
     def warn(self, text: str) -> None:
-        if text not in self.warnings:
+        """Tell the client something once; a flood of warnings is cut off."""
+        if len(self.warnings) < MOST_WARNINGS and text not in self.warnings:
             self.warnings.append(text)
 
 
