@@ -265,7 +265,7 @@ class RoleBindings(Plain):
         ref = new.get("roleRef") or {}
         errors = [required(f"roleRef.{field}") for field in ("kind", "name") if not ref.get(field)]
         if old is not None and ref != old.get("roleRef"):
-            errors.append(invalid("roleRef", ref, "cannot change roleRef"))
+            errors.append(invalid("roleRef", ref, "field is immutable"))
         for index, subject in enumerate(new.get("subjects") or ()):
             if not subject.get("name"):
                 errors.append(required(f"subjects[{index}].name"))

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import orjson
+
 from planform.api.kinds import Kind, Object
 from planform.apiserver.registry import PrinterColumn, Scale, ServedKind
 from planform.apiserver.strategies import CUSTOM, Strategy
@@ -199,7 +201,7 @@ class CustomResourceDefinitions(Strategy):
 
 
 def _invalid(field: str, value: object, detail: str) -> FieldError:
-    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    shown = f'"{value}"' if isinstance(value, str) else orjson.dumps(value, default=str).decode()
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}")
 
 
@@ -360,4 +362,10 @@ def _stored_version_errors(crd: Object) -> Iterator[FieldError]:
     known = {version.get("name") for version in crd["spec"].get("versions") or ()}
     for index, name in enumerate((crd.get("status") or {}).get("storedVersions") or ()):
         if name not in known:
-            yield _invalid(f"status.storedVersions[{index}]", name, "must appear in spec.versions")
+            yield _invalid(
+                f"status.storedVersions[{index}]",
+                name,
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions"
+                f" until a storage migration ensures no data remains persisted in {name} and removes {name} from"
+                " status.storedVersions",
+            )
