@@ -108,7 +108,7 @@ def test_unknown_paths_are_not_found(engine: Engine, ns: str) -> None:
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "PATCH"])
 @case("2.1-wrong-method", "13-405")
 def test_a_wrong_method_is_not_allowed(engine: Engine, ns: str, method: str) -> None:
-    body = None if method in ("HEAD", "OPTIONS") else {}
+    body: dict[str, Any] | None = None if method in ("HEAD", "OPTIONS") else {}
     response = engine.http(method, at("configmaps", ns), body)
     assert response.status == 405
     if method != "HEAD":
