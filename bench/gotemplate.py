@@ -16,10 +16,10 @@ from statistics import geometric_mean
 from typing import Any
 
 import jinja2
+from tests.gotemplate.oracle import Question, ask
 
 from bench.report import Report
 from planform.gotemplate import Template
-from tests.gotemplate.oracle import Question, ask
 
 AGAINST_GO = 8.0
 AGAINST_JINJA = 2.0
@@ -122,7 +122,8 @@ FUNCTIONS = Case(
     """{{ replace "user" "u" .name }} {{ trunc 3 .name }} {{ if and .admin (gt .age 10) }}{{ .name | quote }}{{ end }}
 {{ end }}""",
     """{% for user in users %}{{ user.name|upper }} {{ user.nick|default("none") }} {{ user.tags|join(",") }} """
-    """{{ user.name|replace("user", "u") }} {{ user.name[:3] }} {% if user.admin and user.age > 10 %}"{{ user.name }}"{% endif %}
+    """{{ user.name|replace("user", "u") }} {{ user.name[:3] }} """
+    """{% if user.admin and user.age > 10 %}"{{ user.name }}"{% endif %}
 {% endfor %}""",
 )
 
@@ -130,7 +131,8 @@ NUMBERS = Case(
     "numbers: nested loops, comparison, arithmetic",
     """{{ range $i, $row := .rows }}{{ range $row }}{{ if lt . 100 }}{{ add . 1 }},{{ else }}{{ . }};{{ end }}{{ end }}
 {{ end }}""",
-    """{% for row in rows %}{% for cell in row %}{% if cell < 100 %}{{ cell + 1 }},{% else %}{{ cell }};{% endif %}{% endfor %}
+    """{% for row in rows %}{% for cell in row %}"""
+    """{% if cell < 100 %}{{ cell + 1 }},{% else %}{{ cell }};{% endif %}{% endfor %}
 {% endfor %}""",
 )
 
@@ -144,7 +146,8 @@ HELPERS = Case(
 
 VARIABLES = Case(
     "variables: kept, changed and printed with printf",
-    """{{ $last := "" }}{{ range .users }}{{ if ne .name $last }}{{ printf "%s-%d" .name .age }}{{ end }}{{ $last = .name }}
+    """{{ $last := "" }}{{ range .users }}{{ if ne .name $last }}"""
+    """{{ printf "%s-%d" .name .age }}{{ end }}{{ $last = .name }}
 {{ end }}{{ $last }}""",
     """{% set state = namespace(last="") %}{% for user in users %}{% if user.name != state.last %}"""
     """{{ "%s-%d"|format(user.name, user.age) }}{% endif %}{% set state.last = user.name %}

@@ -29,6 +29,7 @@ OWN_WORDS = (
     "urlParse",
     "semver",
     "randInt",
+    "call",
     "len",
     "include",
     "tpl",

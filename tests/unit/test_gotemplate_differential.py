@@ -12,10 +12,12 @@ from planform.gotemplate.helm import helm
 from planform.gotemplate.lexer import tokenize
 from planform.gotemplate.sprig import REFUSED, sprig
 from tests.gotemplate import corpus, engine, oracle
+from tests.gotemplate.calls import generate_call
 from tests.gotemplate.generator import generate
 
 QUICK = 500
 ALL = 5_000
+CALLS = 1_500
 
 pytestmark = pytest.mark.xdist_group("gotemplate-oracle")
 
@@ -42,6 +44,15 @@ def test_generated_templates_render_as_go_renders_them() -> None:
 @pytest.mark.long
 def test_all_generated_templates_render_as_go_renders_them() -> None:
     assert disagreements([generate(seed) for seed in range(QUICK, ALL)]) == []
+
+
+def test_functions_take_and_refuse_arguments_as_in_go() -> None:
+    assert disagreements([generate_call(seed) for seed in range(CALLS)]) == []
+
+
+@pytest.mark.long
+def test_functions_take_and_refuse_many_more_arguments_as_in_go() -> None:
+    assert disagreements([generate_call(seed) for seed in range(CALLS, 20 * CALLS)]) == []
 
 
 def test_generated_templates_are_neither_all_right_nor_all_wrong() -> None:

@@ -12,9 +12,8 @@ from planform.gotemplate.printing import show, sprint, sprintf, sprintln
 from planform.gotemplate.quoting import is_printable
 from planform.gotemplate.runtime import State
 from planform.gotemplate.values import (
+    NIL_CONTAINERS,
     Int,
-    NilList,
-    NilMap,
     Record,
     StringMap,
     Uint8,
@@ -88,7 +87,7 @@ def _equal_by_identity(first: Value, other: Value) -> bool:
 
 
 def _is_nil(value: Value) -> bool:
-    return value is None or isinstance(value, (NilMap, NilList))
+    return value is None or isinstance(value, NIL_CONTAINERS)
 
 
 @builtins.add("func(reflect.Value, reflect.Value) (bool, error)", special="!=")
@@ -136,7 +135,7 @@ def length(value: Value) -> Int:
         return Int(byte_length(value))
     if value is None:
         raise CallFailed("len of nil pointer")
-    raise CallFailed(f"len of type {type_name(value)}")
+    raise CallFailed(f"len of type {type_name(value).removeprefix('*')}")
 
 
 @builtins.add("func(reflect.Value, ...reflect.Value) (reflect.Value, error)")
@@ -161,7 +160,7 @@ def index(value: Value, *keys: Value) -> Value:
         elif value is None:
             raise CallFailed("index of nil pointer")
         else:
-            raise CallFailed(f"can't index item of type {type_name(value)}")
+            raise CallFailed(f"can't index item of type {type_name(value).removeprefix('*')}")
     return value
 
 
@@ -213,12 +212,12 @@ def slice_(value: Value, *bounds: Value) -> Value:
     return from_bytes(part) if isinstance(value, str) else part if isinstance(part, bytes) else type(value)(part)
 
 
-@builtins.add("func(reflect.Value, ...reflect.Value) (reflect.Value, error)")
-def call(function: Value, *arguments: Value) -> Value:
-    """Data holds no functions, so there is nothing to call."""
+@builtins.add("func(reflect.Value, ...reflect.Value) (reflect.Value, error)", special="call")
+def call(name: str, function: Value, *arguments: Value) -> Value:
+    """Data holds no functions, so there is nothing to call; `name` is how the template wrote it."""
     if function is None:
         raise CallFailed("call of nil")
-    raise CallFailed(f"non-function of type {type_name(function)}")
+    raise CallFailed(f"non-function {name} of type {type_name(function)}")
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -273,9 +272,9 @@ def _escape_for_script(char: str) -> str:
         return known
     if char < " ":
         return f"\\u{ord(char):04X}"
-    if char < "\x80" or is_printable(char):
+    if char < "\x80" or is_printable(char) or "\ud800" <= char <= "\udfff":
         return char
-    return "\\uFFFD" if "\ud800" <= char <= "\udfff" else f"\\u{ord(char):04X}"
+    return f"\\u{ord(char):04X}"
 
 
 @builtins.add("func(...interface {}) string", stateful=True)

@@ -475,7 +475,9 @@ class _TemplateCompiler:
             blamed = replace(self.normal(final), last=values[-1].last if values else node)
             values.append(self.checked(blamed, signature.parameter(given - 1)))
         called = self.names.constant("function", name, function.call)
-        if function.special and len(values) == 2:
+        if function.special == "call":
+            values.insert(0, Code(repr(str(arguments[0])) if arguments else repr("argument"), node, "string"))
+        elif function.special and len(values) == 2:
             return self.comparison(function.special, called, command, name, *values)
         python = ", ".join(["state"] * function.stateful + [value.python for value in values])
         last = values[-1].last if values else node

@@ -48,7 +48,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A template function. Those that are an operator of Python too name it as `special`."""
+    """A template function. Those that the compiler treats otherwise say so: an operator, or `call`."""
 
     call: Callable[..., Any]
     go: str = "func(...interface {}) interface {}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from planform.gotemplate.errors import CallFailed, LimitReached
 from planform.gotemplate.floats import decompose, positional
 from planform.gotemplate.printing import MAX_NESTING, NODE, Meter
-from planform.gotemplate.values import NilList, NilMap, Record, Value, type_name
+from planform.gotemplate.values import NIL_CONTAINERS, Record, Value, type_name
 
 _SPECIAL: Final = re.compile(r'[\x00-\x1f"\\<>&\u2028\u2029\ud800-\udfff]')
 _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -40,7 +40,7 @@ class _Encoder:
         if depth > MAX_NESTING:
             raise LimitReached(f"value is nested more than {MAX_NESTING} deep")
         if isinstance(value, (list, dict)):
-            if isinstance(value, (NilMap, NilList)):
+            if isinstance(value, NIL_CONTAINERS):
                 return "null"
             inner = line + self.indent
             self.meter.spend(NODE)

@@ -6,6 +6,7 @@ several lines as a block, keys in an order that counts numbers as numbers, long 
 
 from __future__ import annotations
 
+import math
 import re
 from base64 import b64encode
 from functools import cmp_to_key
@@ -16,10 +17,11 @@ import yaml
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.floats import format_float
 from planform.gotemplate.printing import Meter
-from planform.gotemplate.values import NilList, NilMap, Record, Value
+from planform.gotemplate.values import NIL_CONTAINERS, Record, Value, type_name
 from planform.machinery import yamlish
 
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
+_NO_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 _READS_AS_OTHER: Final = re.compile(
     r"""
     |~|null|Null|NULL|<<
@@ -36,7 +38,7 @@ _READS_AS_OTHER: Final = re.compile(
 
 
 def dump_yaml(value: Value, meter: Meter) -> str:
-    """One document, with a line break at its end."""
+    """One document, with a line break at its end. Raises CallFailed for numbers that JSON does not have."""
     text: str = yaml.dump(_plain(value, meter), Dumper=_Dumper, default_flow_style=False, allow_unicode=True)
     return text.removesuffix("...\n")
 
@@ -52,7 +54,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else '"' if _READS_AS_OTHER.fullmatch(text) else None
+    style = "|" if "\n" in text else None
+    if _READS_AS_OTHER.fullmatch(text) or (not text.isascii() and max(text) > "\uffff"):
+        style = '"'
     return dumper.represent_scalar(_TEXT_TAG, text, style=style)
 
 
@@ -111,21 +115,25 @@ def _plain(value: Value, meter: Meter) -> Any:
     """The JSON value that the template's value stands for."""
     meter.spend(1)
     if isinstance(value, dict):
-        return None if isinstance(value, NilMap) else {key: _plain(item, meter) for key, item in value.items()}
+        return None if isinstance(value, NIL_CONTAINERS) else {key: _plain(item, meter) for key, item in value.items()}
     if isinstance(value, list):
-        return None if isinstance(value, NilList) else [_plain(item, meter) for item in value]
+        return None if isinstance(value, NIL_CONTAINERS) else [_plain(item, meter) for item in value]
     if isinstance(value, str):
         meter.spend(len(value))
-        return value
+        return value if value.isascii() else _NO_CHARACTER.sub("\ufffd", value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 1e21 else value
+        if not math.isfinite(value):
+            raise CallFailed(f"error marshaling into JSON: json: unsupported value: {format_float(value, 'g', None)}")
+        return int(value) if value.is_integer() and -(2**63) <= value < 2**64 else value
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    return value.go_json() if isinstance(value, Record) else None
+    if isinstance(value, Record):
+        return value.go_json()
+    raise CallFailed(f"error marshaling into JSON: json: unsupported type: {type_name(value)}")
 
 
 def load_yaml(text: str) -> Value:

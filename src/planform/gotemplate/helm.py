@@ -37,8 +37,15 @@ def required(message: str, value: Value) -> Value:
 
 
 @helm.add("func(interface {}) string", "toYaml", stateful=True)
-@helm.add("func(interface {}) (string, error)", "mustToYaml", stateful=True)
 def to_yaml(state: State, value: Value) -> str:
+    try:
+        return must_to_yaml(state, value)
+    except CallFailed:
+        return ""
+
+
+@helm.add("func(interface {}) (string, error)", "mustToYaml", stateful=True)
+def must_to_yaml(state: State, value: Value) -> str:
     """YAML without a line break at its end."""
     state.weigh(value)
     text = dump_yaml(value, state.meter()).removesuffix("\n")
@@ -56,9 +63,8 @@ def _loaded(state: State, text: str, kind: type, failure: Any) -> Any:
         return kind()
     if not isinstance(value, kind):
         wanted = "map[string]interface {}" if kind is dict else "[]interface {}"
-        return failure(
-            f"error unmarshaling JSON: json: cannot unmarshal {_json_kind(value)} into Go value of type {wanted}"
-        )
+        problem = f"json: cannot unmarshal {_json_kind(value)} into Go value of type {wanted}"
+        return failure(f"error unmarshaling JSON: while decoding JSON: {problem}")
     return value
 
 

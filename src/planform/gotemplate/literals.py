@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from planform.gotemplate.values import INT64_MAX, INT64_MIN, from_bytes
+from planform.gotemplate.values import INT64_MAX, INT64_MIN, from_bytes, to_bytes
 
 UINT64_MAX = (1 << 64) - 1
 _SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92}
@@ -135,7 +135,7 @@ def unquote(text: str) -> str:
         if text[at] != "\\":
             stop = text.find("\\", at, end)
             stop = end if stop < 0 else stop
-            out += text[at:stop].encode("utf-8", "surrogateescape")
+            out += to_bytes(text[at:stop])
             at = stop
             continue
         is_byte = text[at + 1] == "x" or text[at + 1] in "01234567"

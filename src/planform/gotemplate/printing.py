@@ -16,10 +16,9 @@ from planform.gotemplate.floats import format_float
 from planform.gotemplate.quoting import can_backquote, quote, quote_rune
 from planform.gotemplate.values import (
     MISSING,
+    NIL_CONTAINERS,
     Int,
     Missing,
-    NilList,
-    NilMap,
     Record,
     Uint8,
     Uint64,
@@ -353,11 +352,11 @@ class _Verb:
 
     def nested(self, value: list[Any] | dict[str, Any], meter: Meter, depth: int) -> str:
         if isinstance(value, dict):
-            if self.sharp_v and isinstance(value, NilMap):
+            if self.sharp_v and isinstance(value, NIL_CONTAINERS):
                 return f"{type_name(value)}(nil)"
             pairs = (f"{self.show(key, meter, 1)}:{self.show(value[key], meter, depth + 1)}" for key in sorted(value))
             return self.enclose(value, "map[", ", " if self.sharp_v else " ", pairs)
-        if self.sharp_v and isinstance(value, NilList):
+        if self.sharp_v and isinstance(value, NIL_CONTAINERS):
             return f"{type_name(value)}(nil)"
         items = (self.show(item, meter, depth + 1) for item in value)
         return self.enclose(value, "[", ", " if self.sharp_v else " ", items)

@@ -30,7 +30,7 @@ from planform.gotemplate.parser import parse
 from planform.gotemplate.quoting import quote
 from planform.gotemplate.runtime import MISSING_KEY, Body, Limits, State
 from planform.gotemplate.sprig import REFUSED, sprig
-from planform.gotemplate.values import MISSING, Value, byte_length
+from planform.gotemplate.values import MISSING, Value, byte_length, from_bytes, to_bytes
 
 MAX_TEXT: Final = 4 << 20  # characters of a template
 CACHE_SIZE: Final = 512
@@ -206,7 +206,7 @@ def _settled(text: str) -> str:
         text.encode()
         return text
     except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+        return from_bytes(to_bytes(text))
 
 
 def _located(error: Exception) -> TemplateError:

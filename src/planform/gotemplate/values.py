@@ -9,6 +9,7 @@ Go strings are bytes. A `str` stands for its UTF-8 form; bytes that are not UTF-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
@@ -54,6 +55,12 @@ class Strings(list[str]):
     __slots__ = ()
 
 
+class NilStrings(Strings):
+    """A `[]string` that is nil."""
+
+    __slots__ = ()
+
+
 class Ints(list[int]):
     """Go's `[]int`."""
 
@@ -95,6 +102,10 @@ class Record:
     fields: ClassVar[Mapping[str, Callable[[Any], Value]]] = {}
     methods: ClassVar[Mapping[str, tuple[Callable[..., Value], tuple[str, ...]]]] = {}
 
+    def go_copy(self) -> Record:
+        """What a deep copy gives; records do not change, so the same will do."""
+        return self
+
     def go_json(self) -> str:
         """The string that stands for it in JSON."""
         return self.go_string()
@@ -119,12 +130,16 @@ TYPES: Final[Mapping[type, tuple[str, str]]] = {
     list: ("[]interface {}", "slice"),
     NilList: ("[]interface {}", "slice"),
     Strings: ("[]string", "slice"),
+    NilStrings: ("[]string", "slice"),
     Ints: ("[]int", "slice"),
     Lists: ("[][]interface {}", "slice"),
     dict: ("map[string]interface {}", "map"),
     NilMap: ("map[string]interface {}", "map"),
     StringMap: ("map[string]string", "map"),
 }
+
+
+NIL_CONTAINERS: Final = (NilMap, NilList, NilStrings)
 
 
 def type_name(value: Value) -> str:
@@ -152,8 +167,15 @@ def is_integer(value: Value) -> bool:
     return isinstance(value, int) and type(value) is not bool
 
 
+_NO_CHARACTER: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+
+
 def to_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+    """The UTF-8 form; surrogates that stand for no byte are as good as U+FFFD."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return _NO_CHARACTER.sub("\ufffd", text).encode("utf-8", "surrogateescape")
 
 
 def from_bytes(data: bytes) -> str:

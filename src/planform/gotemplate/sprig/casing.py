@@ -19,6 +19,8 @@ _LOWER_EXCEPTIONS: Final = {"\u0130": "i"}
 
 def _simply(convert: Callable[[str], str]) -> Callable[[str], str]:
     def one(char: str) -> str:
+        if "\ud800" <= char <= "\udfff":  # a byte that is no character becomes one
+            return "\ufffd"
         changed = convert(char)
         return changed if len(changed) == 1 else char
 

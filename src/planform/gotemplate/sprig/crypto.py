@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from typing import Final
@@ -89,7 +88,7 @@ def decrypt_aes(password: str, encoded: str) -> str:
         return ""
     try:
         data = base64.b64decode(encoded, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise CallFailed(f"illegal base64 data: {error}") from None
     if len(data) <= _BLOCK or len(data) % _BLOCK:
         raise CallFailed("crypto/cipher: input not full blocks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, tzinfo
 from typing import Final
 
@@ -17,9 +18,8 @@ from planform.gotemplate.gotime import (
     parse_duration,
     parse_time,
 )
-from planform.gotemplate.literals import parse_int
 from planform.gotemplate.runtime import State
-from planform.gotemplate.values import Int, Value, wrap_int64
+from planform.gotemplate.values import INT64_MAX, INT64_MIN, Int, Value, wrap_int64
 
 dates: Final = Library()
 
@@ -115,7 +115,7 @@ def duration(value: Value) -> str:
     """Seconds, as a number or a string of digits, in hours, minutes and seconds."""
     seconds = 0
     if isinstance(value, str):
-        seconds = parse_int(value.lstrip("0") or "0") or 0 if value.lstrip("+-").isdigit() else 0
+        seconds = max(INT64_MIN, min(INT64_MAX, int(value[:40]))) if re.fullmatch("[+-]?[0-9]+", value) else 0
     elif type(value) is int:
         seconds = value
     return format_duration(wrap_int64(seconds * SECOND))

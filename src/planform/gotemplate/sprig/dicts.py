@@ -8,7 +8,7 @@ from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.functions import Library
 from planform.gotemplate.runtime import State
 from planform.gotemplate.sprig.strings import string_value
-from planform.gotemplate.values import NilMap, Strings, Value, type_name
+from planform.gotemplate.values import NilMap, Record, Strings, Value, type_name
 
 dicts: Final = Library()
 
@@ -178,4 +178,4 @@ def _copied(value: Value) -> Value:
         return type(value)((key, _copied(item)) for key, item in value.items())
     if isinstance(value, list):
         return type(value)(map(_copied, value))
-    return value
+    return value.go_copy() if isinstance(value, Record) else value

@@ -6,14 +6,14 @@ from typing import Final
 
 from planform.gotemplate.functions import Library
 from planform.gotemplate.runtime import State
-from planform.gotemplate.values import NilList, NilMap, Value, type_name
+from planform.gotemplate.values import NIL_CONTAINERS, Value, type_name
 
 equality: Final = Library()
 
 
 def deep_equal(first: Value, second: Value) -> bool:
     if type(first) is not type(second):
-        return type_name(first) == type_name(second) and not isinstance(first, (NilList, NilMap)) and first == second
+        return type_name(first) == type_name(second) and not isinstance(first, NIL_CONTAINERS) and first == second
     if isinstance(first, list):
         return len(first) == len(second) and all(map(deep_equal, first, second))
     if isinstance(first, dict):

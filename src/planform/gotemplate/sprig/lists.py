@@ -152,6 +152,8 @@ def slice_(state: State, value: Value, *bounds: Value) -> Value:
 @lists.add("func(int, interface {}) ([][]interface {}, error)", "mustChunk", stateful=True)
 def chunk(state: State, size: int, value: Value) -> Lists:
     items: Sequence[Any] = _paid(state, elements_of(value, "Cannot chunk type"))
+    if size < 0 and (len(items) - 1) // size == -1:
+        return Lists()
     if size <= 0:
         raise CallFailed("runtime error: makeslice: len out of range")
     return Lists([list(items[start : start + size]) for start in range(0, len(items), size)])

@@ -195,11 +195,12 @@ def minf(first: Value, *others: Value) -> float:
     return _extreme(min, first, others)
 
 
-def _extreme(choose: Callable[[float, float], float], first: Value, others: tuple[Value, ...]) -> float:
-    best = to_float(first)
-    for other in map(to_float, others):
-        best = math.nan if math.isnan(best) or math.isnan(other) else choose(best, other)
-    return best
+def _extreme(choose: Callable[..., float], first: Value, others: tuple[Value, ...]) -> float:
+    """Nothing is comparable with NaN, and -0 is less than 0."""
+    numbers_given = [to_float(first), *map(to_float, others)]
+    if any(map(math.isnan, numbers_given)):
+        return math.nan
+    return choose(numbers_given, key=lambda number: (number, math.copysign(1, number)))
 
 
 @numbers.add("func(interface {}) float64")
@@ -220,15 +221,35 @@ def _integral(convert: Callable[[float], int], number: float) -> float:
 @numbers.add("func(interface {}, int, ...float64) float64", "round")
 def round_(value: Value, places: int, *threshold: float) -> float:
     """Up where the digit after the last place reaches the threshold (0.5), else down."""
-    try:
-        power = math.pow(10, places)
-    except OverflowError:
-        power = math.inf
+    power = _power_of_ten(places)
     digit = power * to_float(value)
     fraction = math.modf(digit)[0] if math.isfinite(digit) else math.nan
     up = fraction >= (threshold[0] if threshold else 0.5)
     rounded = _integral(math.ceil if up else math.floor, digit)
     return rounded / power if power else math.copysign(math.inf, rounded) if rounded else math.nan
+
+
+def _power_of_ten(exponent: int) -> float:
+    """By repeated squaring of the fraction, as Go computes it; beyond 22 this is not always the nearest float."""
+    fraction, shift = math.frexp(10.0)
+    result, result_shift = 1.0, 0
+    rest = min(abs(exponent), 1024)
+    while rest:
+        if rest & 1:
+            result *= fraction
+            result_shift += shift
+        fraction *= fraction
+        shift <<= 1
+        if fraction < 0.5:
+            fraction += fraction
+            shift -= 1
+        rest >>= 1
+    if exponent < 0:
+        result, result_shift = 1 / result, -result_shift
+    try:
+        return math.ldexp(result, result_shift)
+    except OverflowError:
+        return math.inf
 
 
 # --- sequences -------------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ import re2
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.functions import Library
 from planform.gotemplate.runtime import State
-from planform.gotemplate.values import Strings
+from planform.gotemplate.values import NilStrings, Strings
 
 regexes: Final = Library()
 
 _REFERENCE: Final = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))", re.ASCII)
+_NO_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 _META: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _MAX_PATTERN: Final = 10_000
 _MEMORY: Final = 8 << 20
@@ -45,7 +46,7 @@ def _matches(state: State, pattern: str, text: str, most: int = -1) -> Iterator[
     if most == 0:
         return
     previous_end, found = -1, 0
-    for match in compiled.finditer(text):
+    for match in compiled.finditer(_searchable(text)):
         state.spend(_MATCH_STEPS)
         start, end = match.span()
         if end > start or start != previous_end:
@@ -58,7 +59,12 @@ def _matches(state: State, pattern: str, text: str, most: int = -1) -> Iterator[
 
 def _first(state: State, pattern: str, text: str) -> Any:
     state.spend(len(text) >> 3)
-    return _compiled(pattern).search(text)
+    return _compiled(pattern).search(_searchable(text))
+
+
+def _searchable(text: str) -> str:
+    """Bytes that are no characters match as U+FFFD does, as in Go."""
+    return _NO_CHARACTER.sub("\ufffd", text) if not text.isascii() else text
 
 
 @regexes.add("func(string, string) (bool, error)", "mustRegexMatch", stateful=True)
@@ -84,7 +90,7 @@ def regex_find(state: State, pattern: str, text: str) -> str:
 @regexes.add("func(string, string, int) []string", "regexFindAll", stateful=True)
 @regexes.add("func(string, string, int) ([]string, error)", "mustRegexFindAll", stateful=True)
 def regex_find_all(state: State, pattern: str, text: str, most: int) -> Strings:
-    return Strings(match.group() for match in _matches(state, pattern, text, most))
+    return Strings(match.group() for match in _matches(state, pattern, text, most)) or NilStrings()
 
 
 @regexes.add("func(string, string, string) string", "regexReplaceAll", stateful=True)
@@ -134,7 +140,7 @@ def _expanded(match: Any, replacement: str) -> str:
 def regex_split(state: State, pattern: str, text: str, most: int) -> Strings:
     _compiled(pattern)
     if most == 0:
-        return Strings()
+        return NilStrings()
     if pattern and not text:
         return Strings([""])
     parts = Strings()

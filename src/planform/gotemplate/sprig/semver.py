@@ -45,6 +45,10 @@ class Version(Record):
         text += f"-{self.prerelease}" if self.prerelease else ""
         return text + (f"+{self.metadata}" if self.metadata else "")
 
+    def go_copy(self) -> Version:
+        """Go's deep copy cannot see the fields of a version, and so leaves them empty."""
+        return Version(0, 0, 0, "", "", "")
+
     @property
     def rank(self) -> tuple[Any, ...]:
         return (self.major, self.minor, self.patch, not self.prerelease, _prerelease_rank(self.prerelease))
