@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.plane import Program, RunningPlane
+from tests.e2e.plane import Program, RunningPlane, manifest
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
@@ -51,3 +51,19 @@ def test_reconcile_brings_roles_up_to_date(kubectl: Program, namespace: str) -> 
     kubectl("create", "-f", "-", stdin=role % "get")
     assert "reconciled" in kubectl("auth", "reconcile", "-f", "-", stdin=role % "get, list").out
     assert kubectl("get", "role", "r", "-o", "jsonpath={.rules[*].verbs}").out.count("list") == 1
+
+
+def test_reviews_can_be_created_from_files(kubectl: Program, namespace: str) -> None:
+    """kubectl checks such kinds on its own side, with the older OpenAPI document in protobuf."""
+    kubectl("create", "rolebinding", "r", "--clusterrole=view", "--user=eve")
+    for verb, allowed in (("list", True), ("delete", False)):
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": "eve",
+                "resourceAttributes": {"namespace": namespace, "verb": verb, "resource": "configmaps"},
+            },
+        }
+        answer = kubectl("create", "-f", "-", "-o", "json", stdin=manifest(review)).json()
+        assert answer["status"]["allowed"] is allowed

@@ -77,6 +77,8 @@ class Documents:
             case ("apis", group, version):
                 return self._resources(request, group, version)
             case ("openapi", "v2"):
+                if "proto-openapi.spec.v2" in request.header(b"accept"):
+                    return HttpResponse(200, openapi.SWAGGER_PROTOBUF, content_type=openapi.SWAGGER_PROTOBUF_TYPE)
                 return self._document(request, "/openapi/v2", self._swagger)
             case ("openapi", "v3"):
                 return self._document(request, "/openapi/v3", self._openapi_index)

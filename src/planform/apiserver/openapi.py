@@ -325,6 +325,11 @@ def _paths(described: Described) -> Document:
 # -- version 2
 
 
+def _protobuf_text(field: int, value: bytes) -> bytes:
+    """One length-delimited field of fewer than 128 bytes."""
+    return bytes([field << 3 | 2, len(value)]) + value
+
+
 def swagger(documents: Iterable[Document]) -> Document:
     """`/openapi/v2`: all documents as one, in the older form, less what that form cannot say."""
     paths: Document = {}
@@ -344,6 +349,14 @@ def swagger(documents: Iterable[Document]) -> Document:
         "paths": paths,
         "definitions": definitions,
     }
+
+
+# kubectl asks for version 2 as protobuf, and for nothing else, before it creates a kind that cannot be patched, such as
+# a review. It checks bodies against the schemas it finds, so a document that describes no kind leaves checking to us.
+SWAGGER_PROTOBUF_TYPE: Final = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+SWAGGER_PROTOBUF: Final = _protobuf_text(1, b"2.0") + _protobuf_text(
+    2, _protobuf_text(1, b"planform") + _protobuf_text(2, __version__.encode())
+)
 
 
 _NOT_IN_V2: Final = {"nullable", "oneOf", "anyOf", "not", "x-kubernetes-validations"}
