@@ -121,11 +121,11 @@ async def _serve(settings: Any) -> None:
 
 
 def parse_listen(text: str | None, *, ephemeral: bool) -> tuple[str, int]:
-    """HOST:PORT, HOST or :PORT; raises a usage error that says which."""
+    """HOST:PORT, HOST, PORT or :PORT; raises a usage error that says which."""
     if text is None:
         return "127.0.0.1", 0 if ephemeral else 6443
     host, colon, port = text.rpartition(":")
-    if not colon:
+    if not colon and not text.isdigit():
         host, port = text, "6443"
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdigit() or int(port) > 65535:
