@@ -1,0 +1,175 @@
+"""The command line before any control plane runs: help, speed, errors with hints, exit codes, completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from planform.cli.main import root
+from tests.e2e.plane import PLANFORM, Program, clean_env, planform
+
+COMMANDS = (
+    "up",
+    "demo",
+    "status",
+    "apply",
+    "get",
+    "describe",
+    "delete",
+    "events",
+    "wait",
+    "kubeconfig",
+    "kubeconfig create",
+    "kubeconfig list",
+    "kubeconfig revoke",
+    "backup",
+    "restore",
+    "features",
+    "version",
+    "completion",
+)
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Program:
+    return planform(tmp_path)
+
+
+def test_help_lists_every_command_with_a_summary(cli: Program) -> None:
+    shown = cli("--help").out
+    listed = [line.split()[0] for line in shown.partition("Commands:\n")[2].splitlines() if line[2] != " "]
+    assert listed == list(root.list_commands(root.make_context("planform", [], resilient_parsing=True)))
+    assert set(COMMANDS) - {"kubeconfig create", "kubeconfig list", "kubeconfig revoke"} <= set(listed)
+    assert cli().out == shown, "no arguments: the same help"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(cli: Program, command: str) -> None:
+    shown = cli(*command.split(), "--help").out
+    assert shown.startswith(f"Usage: planform {command} ")
+    assert shown == cli(*command.split(), "-h").out
+    summary = shown.split("\n\n")[1].strip()
+    assert summary.endswith((".", "`."))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["version", "--client"]], ids=" ".join)
+def test_what_needs_no_server_answers_at_once(tmp_path: Path, arguments: list[str]) -> None:
+    took = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        subprocess.run([PLANFORM, *arguments], check=True, capture_output=True, timeout=30, env=clean_env(tmp_path))
+        took.append(time.perf_counter() - begun)
+    assert min(took) < 0.25
+
+
+def test_version_tells_client_and_server_apart(cli: Program) -> None:
+    assert cli("version", "-o", "json").json() == {"client": cli("--version").out.split()[1], "server": None}
+    assert cli("version").lines[1] == "Server Version: none is running"
+    assert list(yaml.safe_load(cli("version", "--client", "-o", "yaml").out)) == ["client"]
+
+
+def test_features_are_listed_for_people_and_programs(cli: Program) -> None:
+    gates = cli("features", "-o", "json").json()
+    assert {"FunctionRevisionSelectors", "ConfineNamespacedReads"} <= {gate["name"] for gate in gates}
+    assert yaml.safe_load(cli("features", "-o", "yaml").out) == gates
+    assert cli("features").lines[0].split() == ["NAME", "DEFAULT", "STAGE", "WHAT", "IT", "DOES"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_complete(cli: Program, shell: str) -> None:
+    script = cli("completion", shell).out
+    assert "_PLANFORM_COMPLETE" in script
+    asked = cli(env={"_PLANFORM_COMPLETE": "bash_complete", "COMP_WORDS": "planform kub", "COMP_CWORD": "1"})
+    assert asked.out == "plain,kubeconfig\n"
+    asked = cli(env={"_PLANFORM_COMPLETE": "bash_complete", "COMP_WORDS": "planform up --eph", "COMP_CWORD": "2"})
+    assert asked.out == "plain,--ephemeral\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error", "hint"),
+    [
+        pytest.param(["aplly"], 2, 'there is no command "aplly"', 'did you mean "apply"?', id="misspelt command"),
+        pytest.param(["get", "--bogus"], 2, "no such option '--bogus'", "planform get --help", id="unknown option"),
+        pytest.param(["get"], 2, "which kind?", "planform get --kinds", id="no kind"),
+        pytest.param(["apply"], 2, "missing option '-f'", "planform apply --help", id="no file"),
+        pytest.param(["apply", "-f", "nope.yaml"], 2, "nope.yaml does not exist", "", id="absent file"),
+        pytest.param(["status"], 2, "no control plane is known here", "start one with `planform up`", id="no plane"),
+        pytest.param(["status", "--kubeconfig", "nope"], 2, "kubeconfig nope does not exist", "", id="no kubeconfig"),
+        pytest.param(["delete"], 2, "nothing to delete", "planform delete KIND NAME", id="delete nothing"),
+        pytest.param(["delete", "cm"], 2, "delete needs names", "planform delete cm --all", id="delete all"),
+        pytest.param(["wait", "cm/a", "--for", "x"], 2, 'cannot wait for "x"', "condition=TYPE", id="bad goal"),
+        pytest.param(["up", "--listen", "a:b"], 2, '"a:b" is not HOST:PORT', "planform up --help", id="bad address"),
+        pytest.param(["up", "--feature-gates", "X=true"], 2, 'no feature gate "X"', "planform features", id="bad gate"),
+        pytest.param(["up", "--poll-interval", "soon"], 2, '"soon" is not a duration', "30s", id="bad duration"),
+        pytest.param(["up", "--ephemeral", "--data", "d"], 2, "--ephemeral keeps nothing", "one of them", id="both"),
+        pytest.param(["up", "--token-file", "nope"], 2, "'nope' does not exist", "planform up --help", id="no tokens"),
+        pytest.param(["kubeconfig", "list"], 2, "holds no control plane", "planform up", id="no data"),
+        pytest.param(["kubeconfig", "revoke"], 2, "either --user or --serial", "planform kubeconfig list", id="revoke"),
+        pytest.param(["backup", "b.tar"], 2, "holds no control plane", "--data", id="backup of nothing"),
+        pytest.param(["restore", "nope.tar"], 2, "'nope.tar' does not exist", "planform restore --help", id="restore"),
+    ],
+)
+def test_wrong_usage_is_explained(cli: Program, arguments: list[str], code: int, error: str, hint: str) -> None:
+    done = cli(*arguments, code=code)
+    assert done.out == "", "words go to stderr"
+    lines = done.err.splitlines()
+    assert lines[0].startswith("error: ")
+    assert error in lines[0]
+    if hint:
+        assert lines[1].startswith("hint: ")
+        assert hint in lines[1]
+    assert len(lines) == 1 + bool(hint)
+
+
+def test_a_plane_that_is_not_there_is_said_to_be_unreachable(cli: Program, tmp_path: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
+        "current-context": "c",
+    }
+    (tmp_path / "kc").write_text(json.dumps(config))
+    done = cli("get", "cm", "--kubeconfig", "kc", code=1)
+    assert "error: cannot reach https://127.0.0.1:9" in done.err
+    assert "hint: is it running? `planform up` starts one" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param("a: [1\n", "line 2, column 1", id="broken YAML"),
+        pytest.param("- 1\n", "document 1: not an object", id="no mapping"),
+        pytest.param("kind: X\n", "document 1: apiVersion is missing", id="no version"),
+        pytest.param("apiVersion: v1\nkind: X\n", "document 1: X has no metadata.name", id="no name"),
+        pytest.param("{apiVersion: v1, kind: X, metadata: {name: no}}", "YAML reads it as false", id="name is no text"),
+        pytest.param("---\n", "no objects in f.yaml", id="empty"),
+    ],
+)
+def test_files_that_hold_no_objects_are_refused_by_name(cli: Program, tmp_path: Path, text: str, error: str) -> None:
+    (tmp_path / "f.yaml").write_text(text)
+    assert error in cli("apply", "-f", "f.yaml", code=2).err
+
+
+def test_the_demo_ends_well_and_leaves_nothing_behind(cli: Program, tmp_path: Path) -> None:
+    shown = cli("demo", env={"TMPDIR": str(tmp_path)}).out
+    assert "site/shop refused: Invalid value" in shown or "more than five replicas" in shown
+    assert "configmap/blog-page followed" in shown
+    assert "DELETED" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_that_nobody_reads_is_no_traceback(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [PLANFORM, "--help"], stdout=writer, stderr=subprocess.PIPE, timeout=30, check=False, env=clean_env(tmp_path)
+    )
+    os.close(writer)
+    assert b"Traceback" not in done.stderr
