@@ -243,7 +243,7 @@ class _Run:
             changes = self._accept(step, resolution.revision, response)
             trace = replace(trace, changes=changes)
         except FunctionError as error:
-            self._failure = error.at_step(step.name, step.function)
+            self._failure = error.at_step(step.name, step.function, trace.revision)
             trace = replace(trace, error=error)
         calls = tuple(loop.calls) if loop else ()
         heard = tuple(dict.fromkeys(call.warning for call in calls if call.warning))

@@ -64,6 +64,8 @@ class Rendered:
     context: Object
     outcome: PipelineOutcome
     plan: Plan | None
+    given: Object
+    """The XR that was given, with the identity it was rendered under."""
 
 
 async def render(
@@ -109,6 +111,7 @@ async def render(
         context=outcome.context,
         outcome=outcome,
         plan=decided,
+        given=xr,
     )
 
 
@@ -218,6 +221,7 @@ def _failed(xr: Object, style: Style, outcome: PipelineOutcome) -> Rendered:
         context=outcome.context,
         outcome=outcome,
         plan=None,
+        given=xr,
     )
 
 

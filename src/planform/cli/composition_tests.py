@@ -1,0 +1,282 @@
+"""Declarative tests of compositions: a YAML file of cases, each an input and what must come out of it.
+
+apiVersion: test.planform.dev/v1alpha1
+kind: CompositionTest
+common: {composition: composition.yaml, functions: functions.yaml}   # for every case
+cases:
+- name: a small app has one bucket
+  xr: xr.yaml                       # a path beside this file, or the object itself
+  observed: observed.yaml           # likewise: required, credentials, context
+  untilStable: true                 # simulate readiness first
+  expect:
+    resources: [...]                # partial objects, found by resource name, kind or name
+    absent: [database]              # resource names that must not be there
+    count: 1
+    xr: {status: {...}}             # a partial match of the XR
+    fails: "text"                   # the pipeline must fail and say this
+    golden: expected.yaml           # the whole output; --update rewrites it
+  assertions:                       # CEL over xr, composed (by resource name), results and context
+  - composed.bucket.spec.region == xr.spec.region
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from planform.api.kinds import Object
+from planform.cli.local_functions import LocalFunction, catalogue_of, functions_from, running
+from planform.cli.render_inputs import FileCredentials, FileReader, read_documents
+from planform.clock import SystemClock
+from planform.composition.matching import differences
+from planform.composition.modes import pipeline_of
+from planform.composition.pipeline import resolver_for
+from planform.composition.render import Rendered, Surroundings, render, render_until_stable
+from planform.composition.xr import RESOURCE_NAME_ANNOTATION
+from planform.errors import PlanformError, UsageError
+from planform.machinery import yamlish
+
+KIND: Final = "CompositionTest"
+API_VERSION: Final = "test.planform.dev/v1alpha1"
+_CASE_FIELDS: Final = frozenset(
+    {
+        "name",
+        "xr",
+        "composition",
+        "functions",
+        "function",
+        "observed",
+        "required",
+        "credentials",
+        "context",
+        "untilStable",
+        "expect",
+        "assertions",
+    }
+)
+_EXPECT_FIELDS: Final = frozenset({"resources", "absent", "count", "xr", "fails", "golden"})
+
+
+@dataclass
+class CaseResult:
+    """How one case went; `problems` is empty if it passed. `broken` means it could not be run at all."""
+
+    file: Path
+    name: str
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    broken: bool = False
+    updated: bool = False
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+
+def find_suites(paths: Sequence[Path]) -> list[Path]:
+    """Files that hold tests: those named, and those called *_test.yaml below directories."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted([*path.rglob("*_test.yaml"), *path.rglob("*_test.yml")])
+        elif path.exists():
+            found.append(path)
+        else:
+            raise UsageError(f"{path} does not exist")
+    return found
+
+
+def run_suite(file: Path, *, select: str = "", update: bool = False) -> Iterator[CaseResult]:
+    """Run the cases of one file, in order; raises UsageError if it is not a test file."""
+    documents = yamlish.load_all(file.read_bytes())
+    for document in documents:
+        if not isinstance(document, dict) or document.get("kind") != KIND:
+            raise UsageError(f"{file} is not a {KIND}", hint=f"it must say apiVersion: {API_VERSION}, kind: {KIND}")
+        common = document.get("common") or {}
+        for number, case in enumerate(document.get("cases") or [], start=1):
+            if not isinstance(case, dict) or not case.get("name"):
+                raise UsageError(f"{file}: case {number} has no name")
+            if select and select not in case["name"]:
+                continue
+            yield _run_case(file, {**common, **case}, update=update)
+
+
+def _run_case(file: Path, case: Mapping[str, Any], *, update: bool) -> CaseResult:
+    result = CaseResult(file, str(case["name"]))
+    started = time.perf_counter()
+    try:
+        _check_fields(case, _CASE_FIELDS, "the case")
+        _check_fields(case.get("expect") or {}, _EXPECT_FIELDS, "expect")
+        rendered = asyncio.run(_render(file.parent, case))
+        result.problems += _judge(file.parent, case, rendered, result, update=update)
+    except PlanformError as error:
+        result.problems.append(error.message)
+        result.broken = True
+    result.seconds = time.perf_counter() - started
+    return result
+
+
+def _check_fields(given: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            raise UsageError(f'{where} has a field "{name}" that means nothing' + (f'; "{close[0]}"?' if close else ""))
+
+
+async def _render(base: Path, case: Mapping[str, Any]) -> Rendered:
+    xr, composition = _one(base, case, "xr"), _one(base, case, "composition")
+    overrides = [f"{name}={_resolved(base, where)}" for name, where in (case.get("function") or {}).items()]
+    declared = functions_from(_many(base, case, "functions"), overrides)
+    used = _used(composition, declared)
+    credentials = _many(base, case, "credentials")
+    async with running(used) as runner:
+        around = Surroundings(
+            resolver=resolver_for(catalogue_of([*declared, *(one for one in used if one not in declared)])),
+            runner=runner,
+            reader=FileReader(_many(base, case, "required"), {}),
+            clock=SystemClock(),
+            credentials=FileCredentials(credentials) if credentials else None,
+            context=dict(case.get("context") or {}),
+        )
+        observed = _many(base, case, "observed")
+        if case.get("untilStable"):
+            return (await render_until_stable(xr, composition, observed, around))[-1]
+        return await render(xr, composition, observed, around)
+
+
+def _used(composition: Object, declared: Sequence[LocalFunction]) -> list[LocalFunction]:
+    named = {str((step.get("functionRef") or {}).get("name")) for step in pipeline_of(composition["spec"])}
+    found = [function for function in declared if function.name in named]
+    for name in sorted(named - {function.name for function in found}):
+        try:
+            found += functions_from([], [f"{name}={name}"])
+        except UsageError:
+            continue  # the pipeline says which step names it
+    return found
+
+
+def _resolved(base: Path, where: str) -> str:
+    path = base / where.partition(":")[0]
+    return str(base / where) if path.exists() else where
+
+
+def _one(base: Path, case: Mapping[str, Any], name: str) -> Object:
+    found = _many(base, case, name)
+    if len(found) != 1:
+        raise UsageError(f"{name}: expected one object, found {len(found)}")
+    return found[0]
+
+
+def _many(base: Path, case: Mapping[str, Any], name: str) -> list[Object]:
+    """A path, a list of paths, an object, or a list of objects."""
+    value = case.get(name)
+    if value is None:
+        return []
+    items = value if isinstance(value, list) else [value]
+    found: list[Object] = []
+    for item in items:
+        if isinstance(item, str):
+            found += read_documents(base / item)
+        elif isinstance(item, dict):
+            found.append({"metadata": {}, **item})
+        else:
+            raise UsageError(f"{name} must be a path or an object")
+    return found
+
+
+# -- judging
+
+
+def _judge(
+    base: Path, case: Mapping[str, Any], rendered: Rendered, result: CaseResult, *, update: bool
+) -> Iterator[str]:
+    expect = case.get("expect") or {}
+    failure = rendered.outcome.failure
+    wanted = expect.get("fails")
+    if failure is not None and wanted is None:
+        yield f"the pipeline failed: {failure}"
+        return
+    if wanted is not None:
+        if failure is None:
+            yield f'the pipeline was to fail with "{wanted}", and did not'
+        elif str(wanted) not in str(failure):
+            yield f'the pipeline was to fail with "{wanted}", and failed with: {failure}'
+    composed = {_key(obj): obj for obj in rendered.composed}
+    for partial in expect.get("resources") or ():
+        yield from _expected_resource(partial, composed)
+    for name in expect.get("absent") or ():
+        if name in composed:
+            yield f'resource "{name}" is composed, and was to be absent'
+    if "count" in expect and expect["count"] != len(composed):
+        yield f"expected {expect['count']} resources, found {len(composed)}: {', '.join(sorted(composed)) or 'none'}"
+    if "xr" in expect:
+        yield from (f"xr: {line}" for line in differences(expect["xr"], rendered.xr))
+    yield from _assertions(case.get("assertions") or (), rendered, composed)
+    if "golden" in expect:
+        yield from _golden(base / str(expect["golden"]), rendered, result, update=update)
+
+
+def _expected_resource(partial: Any, composed: Mapping[str, Object]) -> Iterator[str]:
+    if not isinstance(partial, dict):
+        yield f"expect.resources must hold objects, not {partial!r}"
+        return
+    name = ((partial.get("metadata") or {}).get("annotations") or {}).get(RESOURCE_NAME_ANNOTATION)
+    candidates = [obj for key, obj in composed.items() if name in (None, key)]
+    same_kind = [obj for obj in candidates if obj.get("kind") == partial.get("kind", obj.get("kind"))]
+    best: list[str] | None = None
+    for obj in same_kind:
+        found = list(differences(partial, obj))
+        if not found:
+            return
+        if best is None or len(found) < len(best):
+            best = [f"{obj['kind']}/{_key(obj)}: {line}" for line in found]
+    if best is None:
+        kinds = ", ".join(sorted(f"{obj['kind']}/{key}" for key, obj in composed.items())) or "none"
+        yield f"no resource matches {partial.get('kind', '')} {name or ''}".rstrip() + f" (composed: {kinds})"
+    else:
+        yield from best
+
+
+def _assertions(texts: Sequence[str], rendered: Rendered, composed: Mapping[str, Object]) -> Iterator[str]:
+    from planform.machinery.cel import CelError, compile_expression
+
+    bindings = {
+        "xr": {**rendered.given, **rendered.xr, "spec": rendered.given.get("spec", {})},
+        "composed": dict(composed),
+        "results": list(rendered.results),
+        "context": rendered.context,
+    }
+    for text in texts:
+        try:
+            value = compile_expression(str(text), dict.fromkeys(bindings, "dyn")).evaluate(bindings)
+        except CelError as error:
+            yield f"assertion cannot be evaluated: {error}"
+            continue
+        if value is not True:
+            yield f"assertion is {value!r}: {text}"
+
+
+def _golden(path: Path, rendered: Rendered, result: CaseResult, *, update: bool) -> Iterator[str]:
+    actual = yamlish.dump_all([rendered.xr, *rendered.composed])
+    before = path.read_text() if path.exists() else ""
+    if actual == before:
+        return
+    if update:
+        path.write_text(actual)
+        result.updated = True
+        return
+    if not before:
+        yield f"{path} does not exist; --update writes it"
+        return
+    yield from difflib.unified_diff(
+        before.splitlines(), actual.splitlines(), f"{path.name} (golden)", f"{path.name} (rendered)", lineterm="", n=2
+    )
+
+
+def _key(obj: Object) -> str:
+    return str(obj["metadata"]["annotations"][RESOURCE_NAME_ANNOTATION])
