@@ -97,11 +97,9 @@ class FunctionServer:
         self._settings = settings
         self._metrics_server: asyncio.Server | None = None
         self._server = grpc.aio.server(options=_options(settings))
-        handlers: list[grpc.GenericRpcHandler] = [self.health.handler()]
-        for service in SERVICES.values():
-            methods = {"RunFunction": grpc.unary_unary_rpc_method_handler(self._run)}
-            handlers.append(grpc.method_handlers_generic_handler(service, methods))
-        self._server.add_generic_rpc_handlers(tuple(handlers))
+        methods = {"RunFunction": grpc.unary_unary_rpc_method_handler(self._run)}
+        handlers = [grpc.method_handlers_generic_handler(service, methods) for service in SERVICES.values()]
+        self._server.add_generic_rpc_handlers((*handlers, self.health.handler()))  # asked in this order
 
     async def start(self) -> None:
         """Listen and take calls. Raises ServeError if the address or the certificates cannot be used."""

@@ -2,9 +2,9 @@
 
 Walking a Struct message through protobuf's Python layer costs forty times what parsing the same object as JSON does.
 Two things avoid that here. The walkers read and write the wire format directly and remember small entries (`"kind":
-"Bucket"` comes again in every object). And a `StructCodec` remembers whole objects: what it has decoded before it
-keeps as JSON text, from which a fresh, mutable copy is made in a few microseconds; what it has encoded before it finds
-by JSON text or by a name the caller gives.
+"Bucket"` comes again in every object). And a `StructCodec` remembers the fields of objects: what it has decoded before
+it keeps as JSON text, from which a fresh, mutable copy is made in a few microseconds; what it has encoded before it
+finds by JSON text, or by a name that the caller gives.
 
 Plain values are what JSON knows. Integral numbers come out as `int`. Going in, everything msgspec can express in JSON
 is taken as it would be there: bytes become base64, datetimes RFC 3339, NaN and infinities null.
@@ -13,14 +13,13 @@ is taken as it would be there: bytes become base64, datetimes RFC 3339, NaN and 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from struct import Struct as Packer
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 _DOUBLE: Final = Packer("<d")
 _INT_LIMIT: Final = 2.0**63
@@ -33,31 +32,31 @@ _KEY, _VALUE = 0x0A, 0x12
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 
 
-class RecentlyUsed(Generic[K, V]):
-    """A bounded map that forgets what was not asked for lately.
+class RecentlyUsed(Generic[K]):
+    """A bounded map to bytes that forgets what was not asked for lately.
 
     Two generations: what is found in the old one moves to the young one, and when the young one is full it becomes
-    the old one. So at most `limit` of weight is kept, and a hit costs one or two dictionary lookups.
+    the old one. So no more than `limit` bytes of values are kept, and a hit costs one or two dictionary lookups.
     """
 
-    __slots__ = ("_limit", "_old", "_weight", "_young")
+    __slots__ = ("_limit", "_old", "_size", "_young")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit // 2
-        self._young: dict[K, V] = {}
-        self._old: dict[K, V] = {}
-        self._weight = 0
+        self._young: dict[K, bytes] = {}
+        self._old: dict[K, bytes] = {}
+        self._size = 0
 
-    def get(self, key: K, weight: int = 1) -> V | None:
+    def get(self, key: K) -> bytes | None:
         value = self._young.get(key)
         if value is None and (value := self._old.get(key)) is not None:
-            self.put(key, value, weight)
+            self.put(key, value)
         return value
 
-    def put(self, key: K, value: V, weight: int = 1) -> None:
-        self._weight += weight
-        if self._weight > self._limit:
-            self._old, self._young, self._weight = self._young, {}, weight
+    def put(self, key: K, value: bytes) -> None:
+        self._size += len(value)
+        if self._size > self._limit:
+            self._old, self._young, self._size = self._young, {}, len(value)
         self._young[key] = value
 
 
@@ -76,14 +75,16 @@ class EncodedStruct:
 
 
 class StructCodec:
-    """Encodes and decodes objects and remembers what it did, in a bounded amount of memory (bytes, roughly).
+    """Encodes and decodes objects and remembers what it did, within about so many bytes of memory.
 
-    Threads may share it: at worst one forgets what another remembered.
+    What it remembers are the top-level fields of objects, one by one: of an object whose status changes, metadata and
+    spec are still known. Threads may share it: at worst one forgets what another remembered.
     """
 
     def __init__(self, *, remember: int = 16 << 20) -> None:
-        self._encoded: RecentlyUsed[Hashable, bytes] = RecentlyUsed(remember // 2)
-        self._decoded: RecentlyUsed[bytes, bytes] = RecentlyUsed(remember // 2)
+        # Keys are about as large as values, hence a quarter of the memory for the values of each.
+        self._encoded: RecentlyUsed[Hashable] = RecentlyUsed(remember // 4)
+        self._decoded: RecentlyUsed[bytes] = RecentlyUsed(remember // 4)
         self._writer = _Writer()
         self._reader = _Reader()
 
@@ -97,32 +98,37 @@ class StructCodec:
         if version is not None and (data := self._encoded.get(version)) is not None:
             return data
         try:
-            return self._encode(value, version)
+            data = b"".join([self._entry(key, value[key]) for key in _sorted(value)])
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
-
-    def _encode(self, value: dict[str, Any], version: Hashable) -> bytes:
-        try:
-            text = msgspec.json.encode(value)
-        except (OverflowError, TypeError, ValueError):  # an integer beyond 64 bits, or an error that the walker words
-            return self._writer.struct(value)
-        data = self._encoded.get(text, len(text))
-        if data is None:
-            data = self._writer.struct(value)
-            self._encoded.put(text, data, len(text) + len(data))
         if version is not None:
-            self._encoded.put(version, data, len(data))
+            self._encoded.put(version, data)
         return data
+
+    def _entry(self, key: str, item: Any) -> bytes:
+        try:
+            name = key, msgspec.json.encode(item)
+        except (OverflowError, TypeError, ValueError):  # an integer beyond 64 bits, or an error that the walker words
+            return self._writer.entry(key, item)
+        entry = self._encoded.get(name)
+        if entry is None:
+            entry = self._writer.entry(key, item)
+            self._encoded.put(name, entry)
+        return entry
 
     def decode(self, data: bytes) -> dict[str, Any]:
         """Give the content of a Struct as a fresh dictionary. Raises ValueError if the bytes are no Struct."""
-        text = self._decoded.get(data, len(data))
-        if text is not None:
-            value: dict[str, Any] = msgspec.json.decode(text)
-            return value
-        value = self._reader.struct(data)
-        text = msgspec.json.encode(value)
-        self._decoded.put(data, text, len(data) + len(text))
+        texts = []
+        try:
+            for entry in entries_of(data):
+                text = self._decoded.get(entry)
+                if text is None:
+                    text = msgspec.json.encode(self._reader.struct(entry))[1:-1]
+                    self._decoded.put(entry, text)
+                texts.append(text)
+        except (_Unusual, IndexError, RecursionError):
+            return _by_protobuf(data)
+        value: dict[str, Any] = msgspec.json.decode(b"{" + b",".join(texts) + b"}")
         return value
 
     def lazy(self, data: bytes) -> EncodedStruct:
@@ -147,17 +153,17 @@ class _Writer:
             if kind in _SCALARS:
                 entry = entries.get((key, item, kind))
                 if entry is None:
-                    entry = self._entry(key, item)
+                    entry = self.entry(key, item)
                     if len(entry) <= _LONGEST_REMEMBERED:
                         if len(entries) >= _MOST_REMEMBERED:
                             entries.clear()
                         entries[key, item, kind] = entry
                 parts.append(entry)
             else:
-                parts.append(self._entry(key, item))
+                parts.append(self.entry(key, item))
         return b"".join(parts)
 
-    def _entry(self, key: str, item: Any) -> bytes:
+    def entry(self, key: str, item: Any) -> bytes:
         value = self._value(item)
         body = self._key(key) + _varint(len(value)) + value
         return b"\x0a" + _varint(len(body)) + body
@@ -204,10 +210,8 @@ class _Reader:
         self._entries: dict[bytes, tuple[str, Any]] = {}  # emptied when full
 
     def struct(self, data: bytes) -> dict[str, Any]:
-        try:
-            return self._struct(data, 0, len(data))
-        except (_Unusual, IndexError, RecursionError):
-            return _by_protobuf(data)
+        """Raises _Unusual, IndexError or RecursionError for what it does not know."""
+        return self._struct(data, 0, len(data))
 
     def _struct(self, data: bytes, at: int, end: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -276,6 +280,19 @@ class _Reader:
             result.append(self._value(data, at, at + size))
             at += size
         return result
+
+
+def entries_of(data: bytes) -> Iterator[bytes]:
+    """Split a Struct into its entries, each of which is a Struct too. Raises _Unusual or IndexError."""
+    at, end = 0, len(data)
+    while at < end:
+        if data[at] != _ENTRY:
+            raise _Unusual
+        size, start = _read_varint(data, at + 1)
+        if start + size > end:
+            raise _Unusual
+        yield data[at : start + size]
+        at = start + size
 
 
 class _Unusual(Exception):
