@@ -101,7 +101,8 @@ def compile_secret(spec: ConnectionSecret) -> Callable[[Object, Mapping[str, byt
         if not details or not _composes_own_secret(xr):
             return None
         place = placed(xr)
-        if not place["namespace"]:
+        # The namespace of a namespaced XR is that of all it composes, so that nothing has to name it.
+        if not place["namespace"] and not _metadata(xr)[1]:
             raise Refused(
                 "cannot compose connection secret: the composite resource is cluster scoped and nothing says which "
                 "namespace the Secret goes to: set writeConnectionSecretToRef.namespace"
