@@ -45,7 +45,7 @@ PATCHES = {
 }
 
 Object = dict[str, Any]
-Function = TypeVar("Function", bound=Callable[..., None])
+Function = TypeVar("Function", bound=Callable[..., Any])
 Query = Mapping[str, str | int | Sequence[str]]
 
 

@@ -51,7 +51,9 @@ def test_immutable_data_is_frozen(engine: Engine, ns: str, resource: str) -> Non
 
 @case("15-secret-base64")
 def test_data_that_is_not_base64_is_a_bad_request(engine: Engine, ns: str) -> None:
-    engine.post(at("secrets", ns), secret("s", data={"a": "!"})).refused(400, "BadRequest", "cannot be handled as a Secret")
+    engine.post(at("secrets", ns), secret("s", data={"a": "!"})).refused(
+        400, "BadRequest", "cannot be handled as a Secret"
+    )
 
 
 @case("15-config-map-keys")
