@@ -8,7 +8,8 @@ from urllib.parse import quote_plus
 
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.functions import Library
-from planform.gotemplate.printing import show, sprint, sprintf, sprintln
+from planform.gotemplate.printf import sprintf
+from planform.gotemplate.printing import show, sprint, sprintln
 from planform.gotemplate.quoting import is_printable
 from planform.gotemplate.runtime import State
 from planform.gotemplate.values import (

@@ -19,7 +19,9 @@ from planform.gotemplate.quoting import quote
 
 # Deeper templates are refused by name: they become nested Python, which has limits of its own.
 MAX_BLOCKS: Final = 48
+MAX_RANGES: Final = 20
 MAX_PARENTHESES: Final = 24
+MAX_STAGES: Final = 40
 
 _OPERANDS: Final = frozenset(
     ("bool", "char", "complex", "dot", "field", "identifier", "number", "nil", "string", "variable", "(")
@@ -228,6 +230,8 @@ class _Parser:
         while True:
             pipe = self.pipeline(keyword, "right")
             self.ranges += keyword == "range"
+            if self.ranges > MAX_RANGES:
+                self.fail(f"ranges nested more than {MAX_RANGES} deep")
             then, end = self.block()
             self.ranges -= keyword == "range"
             parts.append((pipe, then, end.pos))
@@ -284,6 +288,8 @@ class _Parser:
                 self.next()
                 self.unexpected(token, context)
             pipe.commands.append(self.command())
+            if len(pipe.commands) > MAX_STAGES:
+                self.fail(f"pipeline of more than {MAX_STAGES} stages")
         if not pipe.commands:
             self.fail(f"missing value for {context}")
         for stage, command in enumerate(pipe.commands[1:], start=2):

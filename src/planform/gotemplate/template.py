@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from planform.gotemplate import nodes
 from planform.gotemplate.builtins import builtins
-from planform.gotemplate.compiler import Site, Unit, compile_unit
+from planform.gotemplate.compiler import Unit, compile_unit
 from planform.gotemplate.errors import (
     CallFailed,
     Fault,
@@ -24,6 +24,7 @@ from planform.gotemplate.errors import (
     TemplateLimitExceeded,
     TemplateSyntaxError,
 )
+from planform.gotemplate.expressions import Site
 from planform.gotemplate.functions import Function
 from planform.gotemplate.helm import helm
 from planform.gotemplate.parser import parse
