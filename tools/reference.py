@@ -71,7 +71,13 @@ LIMITS: Final[Mapping[str, str]] = {
     "ring_bytes": "... and so many bytes.",
 }
 
-EXIT_CODES: Final = ((0, "done"), (1, "failed"), (2, "wrong usage"), (3, "timed out"), (130, "interrupted"))
+EXIT_CODES: Final = (
+    (0, "done"),
+    (1, "failed"),
+    (2, "wrong usage"),
+    (3, "timed out; of `render`: a step of the pipeline failed"),
+    (130, "interrupted"),
+)
 
 
 class Unexplained(Exception):
