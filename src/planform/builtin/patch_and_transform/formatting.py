@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from planform.gotemplate.printing import sprintf
+from planform.gotemplate.printf import sprintf
 
 MISFIT: Final = "%!"
 """What Sprintf leaves in the text where a verb does not fit its operand."""
