@@ -394,7 +394,8 @@ def _pod_defaults(spec: dict[str, Any]) -> None:
     if isinstance(spec.get("serviceAccountName"), str):
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
     for field in ("containers", "initContainers"):
-        for container in spec.get(field) or ():
+        containers = spec.get(field)
+        for container in containers if isinstance(containers, list) else ():
             if isinstance(container, dict):
                 _container_defaults(container)
 
@@ -409,7 +410,8 @@ def _container_defaults(container: dict[str, Any]) -> None:
         container.setdefault(
             "imagePullPolicy", "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
         )
-    for port in container.get("ports") or ():
+    ports = container.get("ports")
+    for port in ports if isinstance(ports, list) else ():
         if isinstance(port, dict):
             port.setdefault("protocol", "TCP")
 

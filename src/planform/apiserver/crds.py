@@ -15,6 +15,7 @@ from planform.clock import timestamp
 from planform.errors import FieldError
 from planform.machinery import names
 from planform.machinery.jsonpath import JsonPathError, compile_jsonpath
+from planform.machinery.schema_shape import misshapen
 from planform.machinery.structural import structural_errors
 
 RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
@@ -164,7 +165,8 @@ class CustomResourceDefinitions(Strategy):
             spec["conversion"] = {"strategy": "None"}
         if spec.get("preserveUnknownFields") is False:
             del spec["preserveUnknownFields"]
-        versions = [version for version in spec.get("versions") or () if isinstance(version, dict)]
+        given = spec.get("versions")
+        versions = [version for version in given if isinstance(version, dict)] if isinstance(given, list) else []
         stored = [version["name"] for version in versions if version.get("storage") and version.get("name")]
         if old is None:
             new["status"] = {
@@ -318,7 +320,7 @@ def _version_errors(crd: Object) -> Iterator[FieldError]:
         if not schema:
             yield _required(f"{path}.schema.openAPIV3Schema", "schemas are required")
         else:
-            problems_ = structural_errors(schema, where)
+            problems_ = list(misshapen(schema, where)) or structural_errors(schema, where)
             yield from problems_
             if not problems_:
                 yield from cel_errors(schema, where)

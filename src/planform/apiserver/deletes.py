@@ -18,7 +18,7 @@ from planform.apiserver.requests import Preconditions, Request, Selection
 from planform.apiserver.writes import commit, conflict, encode, settle, unmoved
 from planform.client.protocol import Propagation
 from planform.clock import timestamp
-from planform.errors import ApiError, Invalid, NotFound
+from planform.errors import ApiError, BadRequest, Invalid, NotFound
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -43,7 +43,7 @@ class Deleted:
 
 
 def parse_options(body: Mapping[str, Any], query: Mapping[str, str]) -> tuple[DeleteOptions, bool]:
-    """DeleteOptions from body and query, the body first; and whether it is a dry run. Raises Invalid."""
+    """DeleteOptions from body and query, the body first; and whether it is a dry run. Raises Invalid or BadRequest."""
     policy = body.get("propagationPolicy") or query.get("propagationPolicy") or None
     orphan = body.get("orphanDependents")
     if orphan is None and "orphanDependents" in query:
@@ -61,6 +61,9 @@ def parse_options(body: Mapping[str, Any], query: Mapping[str, str]) -> tuple[De
     if dry_run not in ([], ["All"]):
         shown = orjson.dumps(dry_run).decode()
         problems.append(f'dryRun: Unsupported value: {shown}: supported values: "All"')
+    required = body.get("preconditions") or {}
+    if type(required) is not dict:
+        raise BadRequest("DeleteOptions: preconditions must be an object")
     if problems:
         raise Invalid(f'DeleteOptions.meta.k8s.io "" is invalid: {"; ".join(problems)}')
     if policy is not None:
@@ -69,7 +72,6 @@ def parse_options(body: Mapping[str, Any], query: Mapping[str, str]) -> tuple[De
         propagation = Propagation.ORPHAN if orphan else Propagation.BACKGROUND
     else:
         propagation = None
-    required = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds")
     return (
         DeleteOptions(

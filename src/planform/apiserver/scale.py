@@ -37,7 +37,9 @@ def scaled(served: ServedKind, obj: Object, scale: Object) -> Object:
     """The object with the replica count that a Scale asks for; raises Invalid, BadRequest or Conflict."""
     if scale.get("kind") not in (None, "Scale"):
         raise BadRequest(f"the scale subresource takes a Scale, not a {scale['kind']}")
-    metadata = scale.get("metadata") or {}
+    metadata, spec = scale.get("metadata") or {}, scale.get("spec") or {}
+    if type(metadata) is not dict or type(spec) is not dict:
+        raise BadRequest("metadata and spec of a Scale must be objects")
     name = obj["metadata"]["name"]
     if metadata.get("name", name) != name:
         raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
@@ -48,7 +50,7 @@ def scaled(served: ServedKind, obj: Object, scale: Object) -> Object:
             "please apply your changes to the latest version and try again",
             details=naming(served.kind.group, served.kind.plural, name),
         )
-    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    replicas = spec.get("replicas", 0)
     if type(replicas) is not int:
         raise BadRequest("spec.replicas of a Scale must be an integer")
     if replicas < 0:
