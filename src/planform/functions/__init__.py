@@ -7,6 +7,7 @@ resolution       which revision of a function runs: one pure decision for steps,
 sending          what a function is sent, and the tag that names a request
 calling, cache   one call, from the cache if it knows the answer
 requirements     calls until a function asks for nothing new; read_policy says what it may ask for
+endpoints        where a revision serves
 inprocess        the transport for functions we ship
 wire, grpc_transport   the transport for all others
 routing          one runner over both

@@ -11,6 +11,8 @@ from planform.functions.errors import FunctionTimedOut
 from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
 
+_GRACE = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -47,7 +49,8 @@ async def call_once(
         if known is not None:
             return Call(request, known, clock.monotonic() - started, outcome)
     try:
-        async with asyncio.timeout(timeout):
+        # A runner keeps the deadline itself and knows what it was waiting for; this is for one that does not.
+        async with asyncio.timeout(timeout + _GRACE):
             response = await runner.run(revision, request, timeout=timeout)
     except TimeoutError as error:
         raise FunctionTimedOut("no answer within the step's deadline", revision=revision) from error

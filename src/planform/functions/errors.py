@@ -54,10 +54,11 @@ class FunctionError(PlanformError):
         if hint is not None:
             self.hint = hint
 
-    def at_step(self, step: str, function: str = "") -> Self:
-        """The same error, which from now on names the step (and function) unless it did already."""
+    def at_step(self, step: str, function: str = "", revision: FunctionRevision | None = None) -> Self:
+        """The same error, which from now on names the step, function and revision unless it did already."""
         self.step = self.step or step
         self.function = self.function or function
+        self.revision = self.revision or (revision.name if revision else "")
         return self
 
     def __str__(self) -> str:

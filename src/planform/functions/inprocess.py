@@ -40,10 +40,16 @@ class InProcessRunner:
         return function in self._functions
 
     async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
-        """Call it. An error it raises is a fault of ours, and becomes FunctionFailed."""
-        function = self._functions.get(revision.function)
+        """Call the built-in of the function's name."""
+        return await self.run_builtin(revision.function, revision, request, timeout=timeout)
+
+    async def run_builtin(
+        self, name: str, revision: FunctionRevision, request: FunctionRequest, *, timeout: float
+    ) -> FunctionResponse:
+        """Call a built-in in the name of a revision. An error it raises is a fault of ours: FunctionFailed."""
+        function = self._functions.get(name)
         if function is None:
-            raise FunctionNotFound("is not built in", function=revision.function)
+            raise FunctionNotFound(f'there is no built-in "{name}"', function=revision.function)
         try:
             if not callable(function):
                 return await function.run(request, timeout=timeout)
