@@ -80,10 +80,30 @@ def root(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+_ALIASES: Final[Mapping[tuple[str, ...], str]] = {
+    ("composition", "render"): "render",
+    ("alpha", "render"): "render",
+    ("resource", "validate"): "validate",
+    ("beta", "validate"): "validate",
+    ("beta", "convert", "pipeline-composition"): "convert",
+    ("composition", "convert"): "convert",
+}
+"""How other tools spell what we have; scripts written for them keep working."""
+
+
+def _respelled(arguments: list[str]) -> list[str]:
+    for words, command in _ALIASES.items():
+        if tuple(arguments[: len(words)]) == words:
+            return [command, *arguments[len(words) :]]
+    return arguments
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and end the process with its exit code."""
     try:
-        code = root.main(arguments, prog_name="planform", standalone_mode=False)
+        code = root.main(
+            _respelled(sys.argv[1:] if arguments is None else arguments), prog_name="planform", standalone_mode=False
+        )
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)

@@ -83,7 +83,9 @@ class _Fields:
         return {str(key): _Fields(value, f"{whole._path}.{key}") for key, value in whole._value.items()}
 
     def items(self, name: str) -> list[_Fields]:
-        value = self.get(name) or []
+        value = self.get(name)
+        if value is None:
+            return []
         if not isinstance(value, list):
             raise UsageError(f"{self._at(name)} must be a list")
         return [_Fields(item, f"{self._at(name)}[{index}]") for index, item in enumerate(value)]
