@@ -19,7 +19,13 @@ def _part(value: Object, member: str) -> Mapping[str, Any]:
 def _conditions(value: Object) -> list[tuple[Any, Any]]:
     """Type and status of each condition, in their order."""
     found = _part(value, "status").get("conditions")
-    return [(each.get("type"), each.get("status")) for each in found or () if isinstance(each, dict)]
+    listed = found if isinstance(found, list) else ()
+    return [(each.get("type"), each.get("status")) for each in listed if isinstance(each, dict)]
+
+
+def _number(part: Mapping[str, Any], member: str, default: int = 0) -> int:
+    found = part.get(member)
+    return found if type(found) is int else default
 
 
 def has_condition(value: Object, kind: str) -> bool:
@@ -52,12 +58,11 @@ def _pod(value: Object) -> bool:
     return phase == "Running" and always and has_condition(value, "Ready")
 
 
-def _replicas(value: Object) -> Any:
-    wanted = _part(value, "spec").get("replicas")
-    return 1 if wanted is None else wanted
+def _replicas(value: Object) -> int:
+    return _number(_part(value, "spec"), "replicas", default=1)
 
 
-def _counts(value: Object, wanted: Any, *members: str) -> bool:
+def _counts(value: Object, wanted: int, *members: str) -> bool:
     """Whether all counters show what is wanted; one that is absent counts as zero, but only where zero is wanted."""
     status = _part(value, "status")
     return all(status.get(member, 0 if wanted == 0 else None) == wanted for member in members)
@@ -79,20 +84,20 @@ def _stateful_set(value: Object) -> bool:
 
 def _daemon_set(value: Object) -> bool:
     wanted = _part(value, "status").get("desiredNumberScheduled")
-    return wanted is not None and _counts(value, wanted, "numberReady", "updatedNumberScheduled", "numberAvailable")
+    return type(wanted) is int and _counts(value, wanted, "numberReady", "updatedNumberScheduled", "numberAvailable")
 
 
 def _replica_set(value: Object) -> bool:
     status = _part(value, "status")
-    seen = (status.get("observedGeneration") or 0) >= (_part(value, "metadata").get("generation") or 0)
-    enough = (status.get("availableReplicas") or 0) >= _replicas(value)
-    return bool(seen and enough and not has_condition(value, "ReplicaFailure"))
+    seen = _number(status, "observedGeneration") >= _number(_part(value, "metadata"), "generation")
+    enough = _number(status, "availableReplicas") >= _replicas(value)
+    return seen and enough and not has_condition(value, "ReplicaFailure")
 
 
 def _first_true(value: Object, bad: frozenset[str], good: frozenset[str]) -> bool:
     """Whether the first true condition that tells anything tells something good."""
     for kind, status in _conditions(value):
-        if status == "True" and kind in bad | good:
+        if status == "True" and isinstance(kind, str) and kind in bad | good:
             return kind in good
     return False
 

@@ -157,7 +157,7 @@ def _errors(spec: Input) -> Iterator[FieldError]:
     for index, rule in enumerate(spec.rules):
         path = f"rules[{index}]"
         for position, text in enumerate(rule.sequence):
-            yield from pattern_errors(f"{path}.sequence[{position}]", _anchored(text))
+            yield from pattern_errors(f"{path}.sequence[{position}]", text)
         if rule.create_only and rule.delete_only:
             yield invalid(f"{path}.deleteOnly", True, "createOnly and deleteOnly exclude each other")
         if rule.condition:
