@@ -34,6 +34,7 @@ from tests.harness.programs import programs
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
+_MARKS = {"run", "background", "output", "exits", "file"}
 _FENCE = re.compile(r"^```(?P<info>[^\n`]+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -64,6 +65,9 @@ def blocks(path: Path) -> list[Block]:
         words = match["info"].split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
         line = text.count("\n", 0, match.start()) + 1
+        strange = {word.split("=")[0] for word in words[1:]} - _MARKS
+        if words[0] in ("sh", "text") and strange:
+            raise ValueError(f"{path.relative_to(ROOT)}, line {line}: no such mark: {', '.join(sorted(strange))}")
         found.append(Block(str(path.relative_to(ROOT)), line, tuple(words), options, match["text"]))
     return [block for block in found if block.is_used]
 
