@@ -8,9 +8,7 @@ import pytest
 
 from tests.contract import kinds
 from tests.contract.engines import Engine, embedded, on_kubernetes
-from tests.harness.kubernetes import RealKubernetes, kubernetes_engine
-
-__all__ = ["kubernetes_engine"]
+from tests.harness.kubernetes import RealKubernetes
 
 ENGINES = [
     pytest.param("embedded", marks=pytest.mark.xdist_group("embedded")),

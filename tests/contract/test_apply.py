@@ -48,7 +48,7 @@ def test_an_apply_creates_but_not_what_names_a_uid(engine: Engine, ns: str) -> N
     assert fields(created, "a") == {"f:data": {"f:a": {}}}
 
 
-@case("11-conflict", "18-apply-conflict")
+@case("11-conflict")
 def test_a_field_of_another_manager_is_a_conflict(engine: Engine, ns: str) -> None:
     path = at("widgets", ns, "w")
     spec: Object = {"size": 1, "atom": ["x"], "map": [{"name": "x", "v": "1"}]}
@@ -80,7 +80,7 @@ def test_a_conflict_with_an_update_names_the_version_and_the_subresource(engine:
     assert f'conflict with "hpa" with subresource "scale" using {V1}' in status["message"]
 
 
-@case("11-shared", "18-apply-shared")
+@case("11-shared")
 def test_the_same_value_is_owned_together(engine: Engine, ns: str) -> None:
     path = at("configmaps", ns, "c")
     engine.apply(path, config_map("c", {"x": "1"}), "a").ok(201)
@@ -90,7 +90,7 @@ def test_the_same_value_is_owned_together(engine: Engine, ns: str) -> None:
     assert left["data"] == {"x": "1"} and entry(left, "a") is None
 
 
-@case("11-force", "18-apply-force")
+@case("11-force")
 def test_force_takes_a_field_away_from_the_others(engine: Engine, ns: str) -> None:
     path = at("configmaps", ns, "c")
     engine.apply(path, config_map("c", {"x": "1", "y": "1"}), "a").ok(201)
@@ -99,7 +99,7 @@ def test_force_takes_a_field_away_from_the_others(engine: Engine, ns: str) -> No
     assert fields(forced, "a") == {"f:data": {"f:y": {}}} and fields(forced, "b") == {"f:data": {"f:x": {}}}
 
 
-@case("11-removal", "18-apply-removal")
+@case("11-removal")
 def test_a_field_left_out_is_removed_and_defaults_return(engine: Engine, ns: str) -> None:
     path = at("widgets", ns, "w")
     engine.apply(path, widget("w", {"size": 1, "color": "red", "mode": "manual"}), "a").ok(201)
@@ -118,7 +118,7 @@ def test_a_manager_that_wants_nothing_leaves_no_entry(engine: Engine, ns: str) -
     assert not gone["metadata"].get("managedFields")
 
 
-@case("11-unknown-field", "18-apply-unknown-field")
+@case("11-unknown-field")
 def test_an_unknown_field_cannot_be_applied(engine: Engine, ns: str) -> None:
     response = engine.apply(at("widgets", ns, "w"), widget("w", {"zork": 1}))
     code = engine.expected("11-unknown-field")
@@ -146,7 +146,7 @@ def test_one_name_has_two_entries_that_conflict(engine: Engine, ns: str) -> None
     assert entry(both, "m") and entry(both, "m", "Update")
 
 
-@case("11-no-op", "18-apply-no-op")
+@case("11-no-op")
 def test_an_apply_that_changes_nothing_keeps_version_and_time(engine: Engine, ns: str) -> None:
     path = at("widgets", ns, "w")
     before = engine.apply(path, widget("w"), "a").ok(201)
@@ -233,7 +233,7 @@ def test_an_update_takes_what_it_changes_and_nothing_it_repeats(engine: Engine, 
     assert fields(updated, "u", "Update") == {"f:data": {"f:y": {}}}
 
 
-@case("11-lists", "18-apply-map-keys", "18-apply-set", "18-apply-atomic-list")
+@case("11-lists")
 def test_lists_merge_by_key_by_value_or_not_at_all(engine: Engine, ns: str) -> None:
     path = at("widgets", ns, "w")
     a: Object = {"map": [{"name": "x", "v": "1"}], "set": ["p"], "ports": [{"port": 80, "name": "a"}], "atom": ["a"]}
@@ -248,7 +248,7 @@ def test_lists_merge_by_key_by_value_or_not_at_all(engine: Engine, ns: str) -> N
     assert [item["name"] for item in less["map"]] == ["x"] and [port["protocol"] for port in less["ports"]] == ["TCP"]
 
 
-@case("11-before-first-apply", "18-before-first-apply")
+@case("11-before-first-apply")
 def test_an_untracked_object_is_tracked_from_its_first_apply(engine: Engine, ns: str) -> None:
     path = at("configmaps", ns, "c")
     engine.post(at("configmaps", ns), config_map("c", {"x": "1"})).ok(201)
@@ -270,7 +270,7 @@ def test_one_empty_entry_clears_tracking_and_an_empty_list_does_not(engine: Engi
     assert not cleared["metadata"].get("managedFields")
 
 
-@case("11-ancient-changes", "18-ancient-changes")
+@case("11-ancient-changes")
 def test_more_than_ten_updaters_fold_into_ancient_changes(engine: Engine, ns: str) -> None:
     path = at("configmaps", ns, "c")
     engine.post(at("configmaps", ns), config_map("c", {"first": "1"}), query={"fieldManager": "m00"}).ok(201)
@@ -300,7 +300,7 @@ def test_applied_string_data_is_owned_as_sent_and_stored_as_data(engine: Engine,
     assert fields(created, "a") == {"f:stringData": {"f:a": {}}}
 
 
-@case("11-status-subresource", "18-apply-status")
+@case("11-status-subresource")
 def test_subresources_are_applied_by_entries_of_their_own(engine: Engine, ns: str) -> None:
     path = at("widgets", ns, "w")
     engine.apply(path, widget("w", {"replicas": 1}), "a").ok(201)
@@ -310,7 +310,7 @@ def test_subresources_are_applied_by_entries_of_their_own(engine: Engine, ns: st
     assert fields(applied, "s") == {"f:status": {"f:ready": {}}}
 
 
-@case("18-apply-scale")
+@case("11-scale")
 def test_scale_is_applied_by_an_entry_of_its_own(engine: Engine, ns: str) -> None:
     pod: Object = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec: Object = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": pod}
@@ -330,7 +330,7 @@ def test_scale_is_applied_by_an_entry_of_its_own(engine: Engine, ns: str) -> Non
     engine.apply(path, body, "a").refused(409, "Conflict", 'with "h" with subresource "scale"', ".spec.replicas")
 
 
-@case("1-15-migration", "18-client-side-migration", "4-apply-server-side-migration")
+@case("1-15-migration", "4-apply-server-side-migration")
 def test_kubectl_moves_from_client_side_to_server_side_apply(engine: Engine, ns: str) -> None:
     path = at("configmaps", ns, "c")
     note = "kubectl.kubernetes.io/last-applied-configuration"

@@ -24,9 +24,7 @@ from planform.errors import ApplyConflict
 from planform.machinery import apply as ssa
 from planform.machinery.patches import merge_patch
 from planform.machinery.typed import TypedError, compile_type
-from tests.harness.kubernetes import RealKubernetes, kubernetes_engine
-
-__all__ = ["kubernetes_engine"]
+from tests.harness.kubernetes import RealKubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 

@@ -55,7 +55,7 @@ def test_a_crd_is_completed_accepted_and_established(engine: Engine) -> None:
     engine.delete(path).ok()
 
 
-@case("14-name-clash", "18-crd-name-clash")
+@case("14-name-clash")
 def test_a_name_in_use_in_the_group_is_not_accepted(engine: Engine) -> None:
     first = fresh(engine, scope="Cluster", names={"shortNames": ["fst"]})
     group = first["spec"]["group"]
@@ -78,7 +78,7 @@ def test_a_name_in_use_in_the_group_is_not_accepted(engine: Engine) -> None:
     engine.delete(f"{CRDS}/{first['metadata']['name']}").ok()
 
 
-@case("14-delete", "18-crd-stuck-delete", "18-crd-terminating")
+@case("14-delete")
 def test_deleting_a_crd_deletes_its_objects_first(engine: Engine) -> None:
     definition = fresh(engine, scope="Cluster")
     establish(engine, definition)
@@ -98,7 +98,7 @@ def test_deleting_a_crd_deletes_its_objects_first(engine: Engine) -> None:
     engine.gone(f"/apis/{definition['spec']['group']}")
 
 
-@case("14-versions-stored", "18-crd-storage-flip", "18-crd-version-removal")
+@case("14-versions-stored")
 def test_stored_versions_are_remembered(engine: Engine) -> None:
     definition = fresh(engine, versions=[version("v1"), version("v2", storage=False)])
     establish(engine, definition)

@@ -19,7 +19,7 @@ def refuse(engine: Engine, ns: str, spec: Object, *texts: str) -> Any:
     return engine.post(at("widgets", ns), widget("w", spec)).refused(422, "Invalid", *texts)
 
 
-@case("14-pruning", "18-prune-embedded-metadata")
+@case("14-pruning")
 def test_unknown_fields_are_pruned_at_every_level_but_where_preserved(engine: Engine, ns: str) -> None:
     spec = spec_of(
         engine,
@@ -52,7 +52,7 @@ def test_unknown_fields_are_pruned_at_every_level_but_where_preserved(engine: En
     }
 
 
-@case("14-defaulting", "14-defaults-in-absent-parents", "18-null-rules")
+@case("14-defaulting", "14-defaults-in-absent-parents")
 def test_defaults_fill_what_is_absent_or_null_but_not_absent_parents(engine: Engine, ns: str) -> None:
     spec = spec_of(engine, ns, {"mode": None, "nullable": None, "color": None, "plain": [{"name": "a"}]})
     assert spec == {"mode": "auto", "nullable": None, "plain": [{"name": "a", "n": 7}]}
@@ -65,7 +65,7 @@ def test_a_null_without_a_default_cannot_be_applied(engine: Engine, ns: str) -> 
     assert response.status in (400, 422, 500), response.text
 
 
-@case("14-default-on-read", "18-default-on-read")
+@case("14-default-on-read")
 def test_a_default_added_later_shows_on_read(engine: Engine) -> None:
     word = engine.fresh("d").replace("-", "")
     definition = crd(
@@ -161,7 +161,7 @@ def test_every_complaint_is_a_cause(engine: Engine, ns: str, row: str) -> None:
     assert status["details"] | {"causes": []} == {"name": "w", "group": GROUP, "kind": "Widget", "causes": []}
 
 
-@case("13-several-causes", "14-rules-skipped", "18-rules-skipped")
+@case("13-several-causes", "14-rules-skipped")
 def test_several_complaints_are_bracketed_and_rules_are_skipped(engine: Engine, ns: str) -> None:
     status = refuse(engine, ns, {"size": -1, "color": "pink", "low": 2, "high": 1})
     assert status["message"].startswith('Widget.shop.example.org "w" is invalid: [') and status["message"].endswith("]")
@@ -182,7 +182,7 @@ def test_rules_complain_where_and_how_they_say(engine: Engine, ns: str) -> None:
     assert spec_of(engine, ns, {"url": "https://example.org/x", "low": 1, "high": 1})["low"] == 1
 
 
-@case("14-cel-transition", "18-cel-transition")
+@case("14-cel-transition")
 def test_a_transition_rule_needs_an_old_value(engine: Engine, ns: str) -> None:
     path = at("widgets", ns, "w")
     engine.post(at("widgets", ns), widget("w")).ok(201)
@@ -229,7 +229,7 @@ def test_rules_have_the_libraries_of_kubernetes(engine: Engine) -> None:
     engine.delete(f"{CRDS}/{definition['metadata']['name']}").ok()
 
 
-@case("14-versions", "18-default-of-another-version")
+@case("14-versions")
 def test_versions_share_one_store_whose_schema_rules(engine: Engine, ns: str) -> None:
     body: Object = {
         "apiVersion": f"{GROUP}/v2",
@@ -245,7 +245,7 @@ def test_versions_share_one_store_whose_schema_rules(engine: Engine, ns: str) ->
     assert engine.get(at("multis", ns, "m", version="v1beta1")).status == 404, "not served"
 
 
-@case("14-deprecated", "18-deprecated-version")
+@case("14-deprecated")
 def test_a_deprecated_version_warns(engine: Engine, ns: str) -> None:
     response = engine.get(at("multis", ns, version="v1alpha1"))
     response.ok()

@@ -36,7 +36,7 @@ def test_deleting_what_is_held_answers_the_object_and_tells_watchers(engine: Eng
     engine.patch(path, {"metadata": {"finalizers": None}}).ok()
 
 
-@case("12-while-terminating", "18-add-finalizer-while-terminating")
+@case("12-while-terminating")
 def test_a_terminating_object_can_lose_finalizers_but_gain_none(engine: Engine, ns: str) -> None:
     path = at("configmaps", ns, "c")
     engine.post(at("configmaps", ns), config_map("c", finalizers=["e.org/a", "e.org/b"])).ok(201)
@@ -53,7 +53,7 @@ def test_a_terminating_object_can_lose_finalizers_but_gain_none(engine: Engine, 
     engine.patch(path, {"metadata": {"finalizers": None}}).ok()
 
 
-@case("12-last-finalizer", "18-last-finalizer")
+@case("12-last-finalizer")
 def test_removing_the_last_finalizer_removes_the_object(engine: Engine, ns: str) -> None:
     path = at("widgets", ns, "w")
     engine.post(at("widgets", ns), widget("w", finalizers=["e.org/f"])).ok(201)
@@ -143,7 +143,7 @@ def test_a_new_server_has_its_namespaces_and_their_accounts(engine: Engine, ns: 
         engine.eventually(at("serviceaccounts", name, "default"), lambda response: response.status == 200)
 
 
-@case("18-re-create-while-terminating")
+@case("12-re-create")
 def test_a_name_is_free_again_once_its_object_is_gone(engine: Engine, ns: str) -> None:
     path = at("configmaps", ns)
     first = engine.post(path, config_map("c", finalizers=["e.org/f"])).ok(201)

@@ -115,7 +115,7 @@ def test_a_wrong_method_is_not_allowed(engine: Engine, ns: str, method: str) -> 
         response.refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
-@case("1-5-trailing-slashes", "18-trailing-slashes")
+@case("1-5-trailing-slashes")
 def test_a_trailing_slash_changes_nothing_but_on_health(engine: Engine, ns: str) -> None:
     for path in ("/api/", "/apis/", "/version/", f"/apis/{GROUP}/v1/", at("configmaps", ns) + "/"):
         assert engine.get(path).json()["kind" if path != "/version/" else "major"]

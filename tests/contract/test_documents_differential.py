@@ -19,9 +19,7 @@ from planform.api.builtin import BUILTIN_KINDS
 from planform.api.kinds import Kind, gvk
 from planform.apiserver import discovery, openapi, tables
 from planform.apiserver.registry import PrinterColumn
-from tests.harness.kubernetes import RealKubernetes, kubernetes_engine
-
-__all__ = ["kubernetes_engine"]
+from tests.harness.kubernetes import RealKubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 

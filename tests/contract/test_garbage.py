@@ -13,7 +13,7 @@ def create(engine: Engine, ns: str, name: str, *owners: Any, **metadata: Any) ->
     return engine.post(at("configmaps", ns), config_map(name, **references, **metadata)).ok(201)
 
 
-@case("12-background", "12-default-policy", "18-gc-background")
+@case("12-background", "12-default-policy")
 def test_dependents_follow_their_owner(engine: Engine, ns: str) -> None:
     root = create(engine, ns, "root")
     child = create(engine, ns, "child", owner(root))
@@ -24,7 +24,7 @@ def test_dependents_follow_their_owner(engine: Engine, ns: str) -> None:
     engine.gone(at("configmaps", ns, "grandchild"))
 
 
-@case("12-foreground", "18-gc-foreground")
+@case("12-foreground")
 def test_a_foreground_owner_waits_for_those_that_block_it(engine: Engine, ns: str) -> None:
     root = create(engine, ns, "root")
     create(engine, ns, "blocking", owner(root, blockOwnerDeletion=True), finalizers=["e.org/hold"])
@@ -43,7 +43,7 @@ def test_a_foreground_owner_waits_for_those_that_block_it(engine: Engine, ns: st
     engine.patch(at("configmaps", ns, "careless"), {"metadata": {"finalizers": None}}).ok()
 
 
-@case("12-orphan", "18-gc-orphan")
+@case("12-orphan")
 def test_orphans_lose_their_reference_and_stay(engine: Engine, ns: str) -> None:
     root = create(engine, ns, "root")
     create(engine, ns, "child", owner(root))
@@ -53,7 +53,7 @@ def test_orphans_lose_their_reference_and_stay(engine: Engine, ns: str) -> None:
     assert not left["metadata"].get("ownerReferences")
 
 
-@case("12-several-owners", "18-gc-two-owners")
+@case("12-several-owners")
 def test_a_dependent_of_two_owners_lives_until_the_last_is_gone(engine: Engine, ns: str) -> None:
     one, two = create(engine, ns, "one"), create(engine, ns, "two")
     create(engine, ns, "child", owner(one), owner(two))
@@ -65,7 +65,7 @@ def test_a_dependent_of_two_owners_lives_until_the_last_is_gone(engine: Engine, 
     engine.gone(path)
 
 
-@case("12-absent-owner", "18-gc-absent-owner")
+@case("12-absent-owner")
 def test_a_dependent_of_nobody_is_collected(engine: Engine, ns: str) -> None:
     nobody = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "0b1f5d6e-0000-4000-8000-000000000000"}
     create(engine, ns, "child", nobody)

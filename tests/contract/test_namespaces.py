@@ -54,7 +54,7 @@ def test_deleting_a_namespace_answers_it_terminating(ending: Ending) -> None:
     assert ending.answer["metadata"]["deletionTimestamp"]
 
 
-@case("6.1-namespace-terminating", "18-create-in-terminating-namespace", "13-403")
+@case("6.1-namespace-terminating", "13-403")
 def test_nothing_new_is_created_in_a_terminating_namespace(engine: Engine, ending: Ending) -> None:
     for resource, body, shown in (
         ("configmaps", config_map("new"), "configmaps"),
@@ -81,7 +81,7 @@ def test_a_namespace_takes_its_content_with_it(engine: Engine, ending: Ending) -
     assert engine.get(at("widgets", ending.full)).ok()["items"] == []
 
 
-@case("12-namespace-conditions", "18-stuck-namespace")
+@case("12-namespace-conditions")
 def test_a_stuck_namespace_says_why_and_ends_once_unstuck(engine: Engine, ending: Ending) -> None:
     path = f"/api/v1/namespaces/{ending.stuck}"
 

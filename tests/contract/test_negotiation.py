@@ -102,7 +102,7 @@ def test_a_body_may_have_three_mebibytes(engine: Engine, ns: str) -> None:
     assert status["message"] == "Request entity too large: limit is 3145728"
 
 
-@case("1-3-no-content-type", "18-no-content-type", "5-kubernetes")
+@case("1-3-no-content-type", "5-kubernetes")
 def test_a_body_without_a_type_is_json(engine: Engine, ns: str) -> None:
     created = engine.http("POST", at("configmaps", ns), json.dumps(config_map("c", {"a": "1"}))).ok(201)
     created["data"] = {"a": "2"}
@@ -117,7 +117,7 @@ def as_protobuf(engine: Engine, method: str, path: str, body: bytes) -> Object:
     return dict(engine.http(method, path, body, headers=headers).ok())
 
 
-@case("1-1-protobuf", "1-2-protobuf-built-in-only", "3-protobuf-body", "18-protobuf-create")
+@case("1-1-protobuf", "1-2-protobuf-built-in-only", "3-protobuf-body")
 def test_a_protobuf_body_is_read(engine: Engine, ns: str) -> None:
     body = protobuf.envelope("v1", "ConfigMap", CONFIG_MAP)
     created = as_protobuf(engine, "POST", at("configmaps", ns), body)
@@ -180,7 +180,7 @@ def test_a_protobuf_secret_is_read_and_replaced(engine: Engine, ns: str) -> None
     assert replaced["data"] == {"release": "dHdv"}
 
 
-@case("3-protobuf-delete-options", "18-protobuf-delete", "5-helm-uninstall")
+@case("3-protobuf-delete-options", "5-helm-uninstall")
 def test_protobuf_delete_options_are_read(engine: Engine, ns: str) -> None:
     engine.post(at("secrets", ns), {"metadata": {"name": "s"}}).ok(201)
     wrong = protobuf.envelope("v1", "DeleteOptions", protobuf.message(f2=protobuf.message(f1="other-uid")))

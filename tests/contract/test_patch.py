@@ -41,7 +41,7 @@ def test_a_json_patch_has_six_operations(engine: Engine, ns: str, name: str) -> 
 
 
 @pytest.mark.parametrize("resource", ["configmaps", "widgets"])
-@case("10-json-failure", "18-json-patch-test")
+@case("10-json-failure")
 def test_a_json_patch_that_fails_is_invalid_and_one_that_is_none_is_bad(engine: Engine, ns: str, resource: str) -> None:
     engine.post(at(resource, ns), config_map("c", {"a": "1"}) if resource == "configmaps" else widget("c")).ok(201)
     path = at(resource, ns, "c")

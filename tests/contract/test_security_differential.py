@@ -31,9 +31,7 @@ from planform.apiserver.tokens import ServiceAccountTokens
 from planform.apiserver.wire import HttpRequest
 from planform.clock import SystemClock
 from planform.store import open_store
-from tests.harness.kubernetes import ADMIN_TOKEN, ISSUER, USER_TOKEN, RealKubernetes, kubernetes_engine
-
-__all__ = ["kubernetes_engine"]
+from tests.harness.kubernetes import ADMIN_TOKEN, ISSUER, USER_TOKEN, RealKubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 

@@ -97,7 +97,7 @@ def test_a_put_without_a_version_overwrites_data_kinds_only(engine: Engine, ns: 
     engine.put(at("leases", ns, "b"), lease).refused(422, "Invalid", "metadata.resourceVersion: Invalid value")
 
 
-@case("6.2-generation", "18-generation-matrix")
+@case("6.2-generation")
 def test_generation_moves_with_the_spec_only(engine: Engine, ns: str) -> None:
     def generation(body: Object, subresource: str = "") -> int:
         return int(engine.patch(at("widgets", ns, "w", subresource), body).ok()["metadata"]["generation"])
@@ -178,7 +178,7 @@ def test_a_put_of_scale_sets_replicas_that_were_absent(engine: Engine, ns: str) 
 
 
 @pytest.mark.parametrize("how", ["put", "merge", "json", "strategic", "apply"])
-@case("1-6-no-op", "18-no-op-sends-no-event")
+@case("1-6-no-op")
 def test_a_write_that_changes_nothing_keeps_the_version_and_sends_no_event(engine: Engine, ns: str, how: str) -> None:
     path = at("configmaps", ns, "c")
     if how == "apply":

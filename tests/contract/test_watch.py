@@ -57,7 +57,7 @@ def test_without_a_version_everything_comes_as_added_first(
 STREAMING: dict[str, Any] = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
 
-@case("8-streaming-list", "1-9-streaming-list", "18-bookmark-on-an-empty-list")
+@case("8-streaming-list", "1-9-streaming-list")
 def test_a_streaming_list_ends_with_an_annotated_bookmark(engine: Engine, ns: str, widgets: Callable[..., Any]) -> None:
     path = at("widgets", ns)
     with engine.watch(path, allowWatchBookmarks="true", **STREAMING) as events:
@@ -119,22 +119,6 @@ def test_a_bookmark_comes_before_the_timeout(engine: Engine, ns: str, widgets: C
         assert int(event["object"]["metadata"]["resourceVersion"]) >= int(start)
 
 
-@case("8-too-old", "1-8-too-old-is-200", "13-410", "18-watch-from-an-old-version")
-def test_too_old_a_version_is_an_error_inside_the_stream(engine: Engine) -> None:
-    """Only kinds whose whole history began later than the version refuse it, so an ancient kind is watched."""
-    with engine.watch("/api/v1/namespaces", resourceVersion="1", timeoutSeconds=2) as events:
-        assert events.status == 200
-        seen = events.rest()
-    if seen and seen[0]["type"] == "ERROR":
-        [error] = seen
-        status = error["object"]
-        assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
-        assert status["message"].startswith("too old resource version: 1 (")
-    else:
-        assert engine.name == "embedded", "a fresh plane still holds all its history"
-        assert {event["type"] for event in seen} <= {"ADDED", "MODIFIED", "DELETED"}
-
-
 @case("8-future")
 def test_a_future_version_is_waited_for_in_silence(engine: Engine, ns: str, widgets: Callable[..., Any]) -> None:
     now = int(widgets("a")["metadata"]["resourceVersion"])
@@ -158,7 +142,7 @@ def test_a_watch_ends_cleanly_after_its_time(engine: Engine, ns: str, widgets: C
         assert len(events.rest()) == 2
 
 
-@case("8-table", "18-table-watch")
+@case("8-table")
 def test_a_table_watch_sends_one_row_tables(engine: Engine, ns: str, widgets: Callable[..., Any]) -> None:
     widgets("a")
     with engine.watch(at("widgets", ns), accept=TABLE, allowWatchBookmarks="true", **STREAMING) as events:
@@ -184,7 +168,7 @@ def test_a_bad_selector_is_refused_before_streaming(engine: Engine, ns: str) -> 
         )
 
 
-@case("1-10-selector-transitions", "8-selector-transitions", "18-selector-transitions")
+@case("1-10-selector-transitions", "8-selector-transitions")
 def test_objects_come_and_go_with_what_is_selected(engine: Engine, ns: str, widgets: Callable[..., Any]) -> None:
     start = widgets("a", tier="gold")["metadata"]["resourceVersion"]
     path = at("widgets", ns, "a")

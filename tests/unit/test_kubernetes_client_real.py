@@ -29,9 +29,7 @@ from planform.errors import (
     UnsupportedMediaType,
 )
 from planform.reconcile.election import LEASE, Election, Terms
-from tests.harness.kubernetes import RealKubernetes, kubernetes_engine
-
-__all__ = ["kubernetes_engine"]
+from tests.harness.kubernetes import RealKubernetes
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,7 +46,12 @@ async def connected(kubeconfig: Path) -> AsyncIterator[KubernetesClient]:
         yield client
 
 
-@pytest.fixture(params=[pytest.param("kubernetes", marks=pytest.mark.kubernetes), "embedded"])
+@pytest.fixture(
+    params=[
+        pytest.param("kubernetes", marks=[pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]),
+        "embedded",
+    ]
+)
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[KubernetesClient]:
     if request.param == "kubernetes":
         cluster: RealKubernetes = request.getfixturevalue("kubernetes_engine")
