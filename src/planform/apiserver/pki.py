@@ -50,6 +50,25 @@ _LONGEST_USER = 64
 """X.509 allows no longer common name."""
 
 
+class _SaysWhy(ssl.SSLObject):
+    """A server's side of a handshake whose refusal of a certificate reaches the client.
+
+    Event loops drop what a failed handshake still had to send, so that a client whose certificate has expired would
+    see a closed connection and try again for ever. Asking for more data first makes the loop send the alert.
+    """
+
+    _failure: ssl.SSLCertVerificationError | None = None
+
+    def do_handshake(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            super().do_handshake()
+        except ssl.SSLCertVerificationError as error:
+            self._failure = error
+            raise ssl.SSLWantReadError("the alert goes first") from error
+
+
 class PkiError(PlanformError):
     """The directory of keys and certificates cannot be used."""
 
@@ -168,6 +187,7 @@ class Pki:
             context.load_cert_chain(self._directory / "server.pem")
             context.load_verify_locations(cafile=self._directory / "ca.crt")
             context.verify_mode = ssl.CERT_OPTIONAL
+            context.sslobject_class = _SaysWhy
             self._context = context
         return self._context
 
