@@ -272,12 +272,21 @@ HOSTILE = {
 }  # fmt: skip
 
 
+TIGHT = Limits(steps=400_000, output=4 << 20)
+
+
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_template_is_stopped(text: str) -> None:
     started = time.process_time()
     with pytest.raises(TemplateLimitExceeded):
-        render(text)
-    assert time.process_time() - started < 5
+        render(text, limits=TIGHT)
+    assert time.process_time() - started < 4
+
+
+def test_the_limits_that_are_there_by_default_stop_a_hostile_template_too() -> None:
+    for name in ("an endless range", "doubling by print", "a map that contains itself, printed"):
+        with pytest.raises(TemplateLimitExceeded):
+            render(HOSTILE[name])
 
 
 def test_a_catastrophic_pattern_takes_linear_time() -> None:

@@ -56,9 +56,9 @@ def test_functions_take_and_refuse_many_more_arguments_as_in_go() -> None:
 
 
 def test_generated_templates_are_neither_all_right_nor_all_wrong() -> None:
-    kinds = Counter(engine.answer(generate(seed)).kind for seed in range(QUICK))
-    assert kinds["ok"] > QUICK // 3
-    assert kinds["exec"] > QUICK // 10
+    kinds = Counter(engine.answer(generate(seed)).kind for seed in range(100))
+    assert kinds["ok"] > 33
+    assert kinds["exec"] > 10
 
 
 def test_every_function_of_sprig_is_there_with_its_go_type_or_refused_by_name() -> None:

@@ -280,4 +280,4 @@ def _escape_for_script(char: str) -> str:
 
 @builtins.add("func(...interface {}) string", stateful=True)
 def urlquery(state: State, *values: Value) -> str:
-    return quote_plus(_joined(state, values), safe="", encoding="utf-8", errors="surrogateescape")
+    return quote_plus(to_bytes(_joined(state, values)), safe="")

@@ -16,6 +16,7 @@ from planform.gotemplate.runtime import BIG
 from planform.gotemplate.values import INT64_MAX, INT64_MIN, MISSING, Int
 
 MARK: Final = "#@"
+_COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
 # Types of which no value is nil, so that nothing has to look.
 _NEVER_NIL: Final = frozenset(
     ("string", "int", "int64", "uint64", "float64", "bool", "complex128", "time.Time", "[]string", "[]int")
@@ -43,10 +44,6 @@ class Code:
     go_type: str = ANY
     may_be_nil: bool = True
     inside: str = "False"  # what it was found in, if that is a map or list: see runtime.known_as
-
-    @property
-    def is_constant(self) -> bool:
-        return isinstance(self.last, (nodes.Numeric, nodes.String)) and self.go_type in ("int", "string")
 
 
 class Names:
@@ -274,26 +271,37 @@ class ExpressionCompiler:
         called = self.names.constant("function", name, function.call)
         if function.special == "call":
             values.insert(0, Code(repr(str(arguments[0])) if arguments else repr("argument"), node, "string"))
-        elif function.special and len(values) == 2:
-            return self.comparison(function.special, called, command, name, *values)
+        elif function.special and len(values) == 2 and values[1].go_type in ("int", "int64", "string"):
+            inlined = self.operator(function.special, called, command, name, *values)
+            if inlined is not None:
+                return inlined
         python = ", ".join(["state"] * function.stateful + [value.python for value in values])
         last = values[-1].last if values else node
         result = signature.result
         return Code(self.call(f"{called}({python})", command, name), last, result, result not in _NEVER_NIL)
 
-    def comparison(self, operator: str, called: str, command: Node, name: str, first: Code, second: Code) -> Code:
-        """`eq`, `lt` and their like; Python's own operator beside a constant, if the other value is of its type."""
-        left, right = self.local("left"), second.python
-        general = self.call(f"{called}({left}, {right})", command, name)
-        if second.is_constant and second.go_type == "int":
-            quick = f"(k := type({left} := {first.python})) is int or k is Int"
-        elif second.is_constant and second.go_type == "string" and operator in ("==", "!="):
+    def operator(self, operator: str, called: str, command: Node, name: str, first: Code, second: Code) -> Code | None:
+        """Comparison and arithmetic with Python's own operator, where the second operand is of a known type.
+
+        If the first turns out to be of another, or the result too large, the function itself is called.
+        """
+        left = self.local("left")
+        general = self.call(f"{called}({left}, {second.python})", command, name)
+        compares = operator in _COMPARISONS
+        if second.go_type == "string":
+            if operator not in ("==", "!="):
+                return None
             quick = f"type({left} := {first.python}) is str"
         else:
-            python = self.call(f"{called}({first.python}, {right})", command, name)
-            return Code(python, second.last, "bool", may_be_nil=False)
-        python = f"({left} {operator} {right} if {quick} else {general})"
-        return Code(python, second.last, "bool", may_be_nil=False)
+            quick = f"(k := type({left} := {first.python})) is int or k is Int"
+        result = f"{left} {operator} {second.python}"
+        if not compares:
+            if not isinstance(second.last, nodes.Numeric) or not second.python.isidentifier():
+                return None  # an operand that may be evaluated twice has to be a constant
+            total = self.local("total")
+            quick, result = f"({quick}) and {INT64_MIN} <= ({total} := {result}) <= {INT64_MAX}", total
+        python = f"({result} if {quick} else {general})"
+        return Code(python, second.last, "bool" if compares else "int64", may_be_nil=False)
 
     def logic(self, kind: str, arguments: Sequence[Node], final: Code | None) -> Code:
         """`and`, `or` and `not`, which Python has too."""

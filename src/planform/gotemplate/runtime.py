@@ -224,7 +224,7 @@ def method(receiver: Value, name: str, container: Value) -> Callable[..., Value]
 class _Count:
     """`range 1000000`: numbers that are made and paid for as they are used."""
 
-    __slots__ = ("last", "number", "state", "weight")
+    __slots__ = ("number", "state", "weight")
 
     def __init__(self, state: State, number: int, weight: int) -> None:
         self.state, self.number, self.weight = state, number, weight

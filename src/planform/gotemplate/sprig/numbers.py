@@ -75,7 +75,7 @@ def to_decimal(value: Value) -> int:
 # --- whole numbers ---------------------------------------------------------------------------------------------------
 
 
-@numbers.add("func(...interface {}) int64")
+@numbers.add("func(...interface {}) int64", special="+")
 def add(*values: Value) -> int:
     total = 0
     for value in values:
@@ -88,12 +88,12 @@ def add1(value: Value) -> int:
     return wrap_int64(to_int64(value) + 1)
 
 
-@numbers.add("func(interface {}, interface {}) int64")
+@numbers.add("func(interface {}, interface {}) int64", special="-")
 def sub(first: Value, second: Value) -> int:
     return wrap_int64(to_int64(first) - to_int64(second))
 
 
-@numbers.add("func(interface {}, ...interface {}) int64")
+@numbers.add("func(interface {}, ...interface {}) int64", special="*")
 def mul(first: Value, *others: Value) -> int:
     product = to_int64(first)
     for other in others:
