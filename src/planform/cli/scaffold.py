@@ -8,7 +8,7 @@ from planform.errors import UsageError
 
 _FUNCTION = '''"""{title}: composes a ConfigMap that greets whoever the XR names."""
 
-from planform_sdk import Request, Response, function, serve
+from planform_sdk import Ready, Request, Response, function, serve
 
 
 @function(deterministic=True)
@@ -18,12 +18,13 @@ def {identifier}(req: Request, rsp: Response) -> None:
     if not who:
         rsp.fatal("spec.name is required")
         return
-    rsp.resources["greeting"] = {{
+    rsp.desired.resources["greeting"] = {{
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "data": {{"greeting": f"Hello, {{who}}"}},
     }}
-    rsp.resources["greeting"].ready = "greeting" in req.observed
+    if "greeting" in req.observed.resources:
+        rsp.desired.resources["greeting"].ready = Ready.TRUE
 
 
 if __name__ == "__main__":
@@ -33,17 +34,21 @@ if __name__ == "__main__":
 _TEST = '''"""Run with `python -m pytest`."""
 
 from function import {identifier}
-from planform_sdk.testing import request
+from planform_sdk import Severity
+from planform_sdk.testing import assert_resource, assert_result, converge, run
 
 
 def test_it_greets_whoever_the_xr_names() -> None:
-    response = {identifier}.call(request(xr={{"spec": {{"name": "Ada"}}}}))
-    assert response.desired.resources["greeting"].resource["data"] == {{"greeting": "Hello, Ada"}}
+    response = run({identifier}, xr={{"spec": {{"name": "Ada"}}}})
+    assert_resource(response, "greeting", {{"data": {{"greeting": "Hello, Ada"}}}})
 
 
 def test_a_missing_name_is_fatal() -> None:
-    response = {identifier}.call(request(xr={{"spec": {{}}}}))
-    assert response.results[0].message == "spec.name is required"
+    assert_result(run({identifier}, xr={{"spec": {{}}}}), Severity.FATAL, "spec.name is required")
+
+
+def test_it_becomes_ready() -> None:
+    assert converge({identifier}, xr={{"spec": {{"name": "Ada"}}}}).ready == {{"greeting"}}
 '''
 
 _XR = """apiVersion: example.org/v1
