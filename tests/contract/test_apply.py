@@ -41,7 +41,7 @@ def test_an_apply_without_a_name_is_refused(engine: Engine, ns: str) -> None:
     engine.apply(at("configmaps", ns, "c"), body).refused(400, "BadRequest", "name must be provided")
 
 
-@case("11-absent-object")
+@case("11-absent-object", "10-apply")
 def test_an_apply_creates_but_not_what_names_a_uid(engine: Engine, ns: str) -> None:
     engine.apply(at("configmaps", ns, "u"), config_map("u", uid="x")).refused(409, "Conflict", "uid mismatch")
     created = engine.apply(at("configmaps", ns, "u"), config_map("u", {"a": "1"})).ok(201)

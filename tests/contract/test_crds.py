@@ -38,7 +38,7 @@ def instance(definition: Object, name: str, **metadata: Any) -> Object:
     }
 
 
-@case("14-lifecycle")
+@case("14-lifecycle", "15-crd")
 def test_a_crd_is_completed_accepted_and_established(engine: Engine) -> None:
     definition = fresh(engine)
     created = engine.post(CRDS, definition).ok(201)
