@@ -108,15 +108,15 @@ async def load_and_list(directory: Path) -> None:
         print(f"list     pin {pinning * 1e3:.2f} ms, page of 500 in {listing / len(pages) * 1e3:.2f} ms (limit 5 ms)")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--writes", type=int, default=20_000)
     parser.add_argument("--objects", type=int, default=100_000)
     parser.add_argument("--load", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.load:
         uvloop.run(load_and_list(options.load))
-        return
+        return 0
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         writes = options.writes // CONCURRENCY * CONCURRENCY
@@ -131,7 +131,8 @@ def main() -> None:
         uvloop.run(fill(root / "many", options.objects))
         # In a process of its own, so that memory is that of loading alone.
         subprocess.run([sys.executable, __file__, "--load", str(root / "many")], check=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -28,7 +28,7 @@ from planform.apiserver.local import LocalClient
 from planform.apiserver.observing import RequestMetrics
 from planform.apiserver.offload import Offload
 from planform.apiserver.pki import Pki
-from planform.apiserver.private_files import make_private_directory
+from planform.apiserver.private_files import make_private_directory, write_private
 from planform.apiserver.rbac import Rbac
 from planform.apiserver.requests import MASTERS
 from planform.apiserver.reviews import Reviews
@@ -39,15 +39,17 @@ from planform.client.kubeconfig import write_kubeconfig
 from planform.clock import Clock, SystemClock
 from planform.controllers.engine import start_chores
 from planform.errors import UsageError
-from planform.features import FeatureGates
+from planform.features import FEATURES, FeatureGates
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
 from planform.reconcile.sources import Watches
-from planform.store import Codec, Store, Synchronous, open_store
+from planform.store import Codec, Store, Synchronous, open_store, remove_abandoned
 from planform.telemetry.looplag import LoopLag
 from planform.telemetry.metrics import Registry
 
 log = logging.getLogger(__name__)
+
+_EPHEMERAL = "planform-ephemeral-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +102,13 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
     begun = time.perf_counter()
     clock = clock or SystemClock()
     metrics = Registry()
+    _show_features(settings.features, metrics)
     rng = SystemRandom()
     async with AsyncExitStack() as stack:
         directory = settings.data
         if directory is None:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="planform-")))
+            remove_abandoned(_EPHEMERAL)
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_EPHEMERAL)))
         make_private_directory(directory)
         store = await stack.enter_async_context(await _open_store(settings, directory, clock, metrics))
         core = _open_core(store, clock, stack)
@@ -115,17 +119,28 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
 
         pki = Pki(directory / "pki", clock=clock, names=(*settings.tls_names, settings.host))
         tokens = ServiceAccountTokens(store, directory / "pki", clock=clock)
-        handler = await _handler(settings, core, rbac, pki, tokens, metrics, stack)
+        address = _Address(settings.host)
+        handler = await _handler(settings, core, rbac, pki, tokens, metrics, address, stack)
         server = HttpServer(handler.handle, refusal, limits=settings.limits, tls=pki.tls_context())
-        port = await _listen(server, settings)
+        address.port = await _listen(server, settings)
         stack.push_async_callback(server.stop)
-        url = f"https://{_address(settings.host)}:{port}"
+        url = f"https://{address}"
+        write_private(directory / "address", url.encode())
         kubeconfig = _write_admin_kubeconfig(settings, directory, pki, url)
 
         watches = await stack.enter_async_context(Watches(client, clock=clock, rng=rng, metrics=metrics))
         plane = await stack.enter_async_context(open_plane(watches, clock=clock))
         gate = Gate(4)
-        chores = start_chores(core, plane, gate=gate, rng=rng, metrics=metrics, event_ttl=settings.event_ttl)
+        chores = start_chores(
+            core,
+            plane,
+            gate=gate,
+            rng=rng,
+            metrics=metrics,
+            event_ttl=settings.event_ttl,
+            concurrency=settings.max_concurrent_reconciles,
+            poll_interval=settings.poll_interval,
+        )
         stack.callback(chores.close)
         await stack.enter_async_context(_background(pki, tokens, clock, metrics))
         _settle_process()
@@ -160,6 +175,7 @@ async def _handler(
     pki: Pki,
     tokens: ServiceAccountTokens,
     metrics: Registry,
+    address: _Address,
     stack: AsyncExitStack,
 ) -> Handler:
     authentication = Authentication(
@@ -170,9 +186,9 @@ async def _handler(
         observers.append(await stack.enter_async_context(AuditLog(settings.audit_log, clock=core.clock)))
     documents = Documents(
         core,
-        address=lambda: f"{settings.host}:{settings.port}",
+        address=lambda: str(address),
         metrics=lambda opened: metrics.render(openmetrics=opened),
-        ready={"store": lambda: None},
+        live={"store": lambda: str(core.store.refusal) if core.store.refusal is not None else None},
     )
     offload = Offload()
     stack.push_async_callback(offload.close)
@@ -197,10 +213,16 @@ async def _listen(server: HttpServer, settings: Settings) -> int:
         ) from error
 
 
-def _address(host: str) -> str:
-    if host in ("0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
+@dataclass
+class _Address:
+    """Where clients find us; the port is known once we listen."""
+
+    host: str
+    port: int = 0
+
+    def __str__(self) -> str:
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
 def _write_admin_kubeconfig(settings: Settings, directory: Path, pki: Pki, url: str) -> Path:
@@ -215,6 +237,12 @@ def _write_admin_kubeconfig(settings: Settings, directory: Path, pki: Pki, url: 
         key=credential.key.encode(),
     )
     return path
+
+
+def _show_features(features: FeatureGates, metrics: Registry) -> None:
+    gauge = metrics.gauge("planform_feature_enabled", "Whether a feature gate is on.", ["name"])
+    for name in FEATURES:
+        gauge.labels(name).set(float(features.enabled(name)))
 
 
 @asynccontextmanager

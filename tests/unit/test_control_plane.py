@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 from pathlib import Path
+
+import pytest
 
 from planform.api.kinds import gvk
 from planform.app import Settings, open_control_plane
@@ -46,6 +50,20 @@ async def test_the_data_directory_is_private(tmp_path: Path) -> None:
         for path in [tmp_path / "data", *(tmp_path / "data").rglob("*")]:
             assert path.stat().st_mode & 0o077 == 0, path
         assert plane.kubeconfig == tmp_path / "data" / "kubeconfig"
+
+
+async def test_what_a_killed_ephemeral_plane_left_is_removed_and_a_living_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = tmp_path / "planform-ephemeral-dead"
+    (dead / "store").mkdir(parents=True)
+    os.utime(dead, (0, 0))
+    async with open_control_plane(Settings(data=None)) as first:
+        assert not dead.exists()
+        os.utime(first.kubeconfig.parent, (0, 0))
+        async with open_control_plane(Settings(data=None)):
+            assert first.kubeconfig.exists()
 
 
 async def _settled(store: Store) -> None:

@@ -113,9 +113,6 @@ def _pki(directory: Path) -> Pki:
 
 
 def _server_of(directory: Path) -> str:
-    from planform.client.kubeconfig import read_kubeconfig
-
-    path = directory / "kubeconfig"
-    if not path.exists():
-        return "https://127.0.0.1:6443"
-    return read_kubeconfig([path]).connection(clock=SystemClock()).server
+    """Where the control plane of this directory serves, or served last."""
+    path = directory / "address"
+    return path.read_text().strip() if path.exists() else "https://127.0.0.1:6443"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from pathlib import Path
@@ -38,6 +37,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 )
 @click.option(
     "--kubeconfig",
+    envvar="PLANFORM_WRITE_KUBECONFIG",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
     help="Where to write the administrator's kubeconfig.  [default: DATA/kubeconfig]",
@@ -111,11 +111,10 @@ async def _serve(settings: Any) -> None:
         loop.add_signal_handler(number, stopping.set)
     async with open_control_plane(settings) as plane:
         say(f"planform is ready at {plane.url} after {plane.started_in:.2f} s")
-        say(f"  to use it:  export KUBECONFIG={plane.kubeconfig}")
+        say(f"  to use it:  export KUBECONFIG={plane.kubeconfig.absolute()}")
         if settings.data is None:
             say("  ephemeral:  nothing is kept when it stops")
         await stopping.wait()
-        logging.getLogger(__name__).info("stopping")
         say("stopping")
     say("stopped; nothing is lost" if settings.data is not None else "stopped")
 

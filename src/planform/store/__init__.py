@@ -2,6 +2,7 @@
 
 from planform.store.backup import restore_backup
 from planform.store.database import Connect, Synchronous
+from planform.store.directory import remove_abandoned
 from planform.store.opening import open_store
 from planform.store.records import (
     Change,
@@ -34,5 +35,6 @@ __all__ = [
     "Watch",
     "Write",
     "open_store",
+    "remove_abandoned",
     "restore_backup",
 ]

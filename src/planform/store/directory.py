@@ -7,10 +7,12 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from planform.errors import StoreFailed, StoreLocked
 
+_SETTLING_SECONDS = 60  # a plane that is just starting has a directory and no lock yet
 DATABASE = "planform.db"
 LOCK = "planform.lock"
 
@@ -55,6 +57,19 @@ class DataDirectory:
         self._lock = None
         if self._ephemeral:
             shutil.rmtree(self.path, ignore_errors=True)
+
+
+def remove_abandoned(prefix: str) -> None:
+    """Remove temporary directories of that prefix whose planes were killed: each holds keys, and nobody its lock."""
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        try:
+            status = path.stat()
+            if status.st_uid != os.getuid() or not path.is_dir() or time.time() - status.st_mtime < _SETTLING_SECONDS:
+                continue
+            os.close(_lock(path / "store"))
+        except (OSError, StoreLocked):
+            continue
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def sync_directory(path: Path) -> None:

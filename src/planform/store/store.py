@@ -112,6 +112,11 @@ class Store:
         return self._revision
 
     @property
+    def refusal(self) -> StoreError | None:
+        """Why nothing can be written until a restart; None while all is well."""
+        return self._refusal
+
+    @property
     def floor(self) -> int:
         """History is kept after this resource version: a watch may resume from it, a list may be of it."""
         return self._floor

@@ -47,11 +47,22 @@ class Chores:
 
 
 def start_chores(
-    core: Core, plane: Plane, *, gate: Gate, rng: Random, metrics: Registry, event_ttl: timedelta = timedelta(hours=1)
+    core: Core,
+    plane: Plane,
+    *,
+    gate: Gate,
+    rng: Random,
+    metrics: Registry,
+    event_ttl: timedelta = timedelta(hours=1),
+    concurrency: int = 100,
+    poll_interval: float = 60.0,
 ) -> Chores:
-    """Run them all; each first looks at what a previous process may have left undone."""
+    """Run them all; each first looks at what a previous process may have left undone.
 
-    def controller(name: str, reconcile: Any, concurrency: int = 16) -> Controller[Any]:
+    `concurrency` bounds the reconciles of one chore; `poll_interval` is how often to look at what no change announces.
+    """
+
+    def controller(name: str, reconcile: Any, most: int = 16) -> Controller[Any]:
         return Controller(
             name,
             reconcile,
@@ -59,7 +70,7 @@ def start_chores(
             rng=rng,
             gate=gate,
             metrics=metrics,
-            concurrency=concurrency,
+            concurrency=min(most, concurrency),
         )
 
     chores: tuple[Chore, ...] = (
@@ -67,7 +78,7 @@ def start_chores(
         NamespaceChore(core, controller),
         ServiceAccountChore(core, controller),
         RoleAggregation(core, controller),
-        GarbageCollector(core, controller),
+        GarbageCollector(core, controller, poll_interval=poll_interval),
         EventExpiry(core, controller, ttl=event_ttl),
     )
     unsubscribe = tuple(core.store.subscribe(chore.changed) for chore in chores)

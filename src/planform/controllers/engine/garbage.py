@@ -66,8 +66,9 @@ class _Standing:
 class GarbageCollector:
     """Keys are the store's."""
 
-    def __init__(self, core: Core, controller: Callable[..., Controller[Any]]) -> None:
+    def __init__(self, core: Core, controller: Callable[..., Controller[Any]], *, poll_interval: float = 60.0) -> None:
         self._core = core
+        self._poll_interval = poll_interval
         self._dependents: dict[str, set[Key]] = {}
         self._owners: dict[Key, tuple[Owner, ...]] = {}
         self._waiting: dict[str, Key] = {}  # owners that are deleted in the foreground or by orphaning, by UID
@@ -152,21 +153,21 @@ class GarbageCollector:
                 elif FOREGROUND in finalizers:
                     await self._delete_dependents_first(served, key, obj)
             elif key in self._owners:
-                await self._collect(served, key, obj)
+                return await self._collect(served, key, obj)
         except NotFound:
             pass
         return Result()
 
-    async def _collect(self, served: ServedKind, key: Key, obj: Object) -> None:
+    async def _collect(self, served: ServedKind, key: Key, obj: Object) -> Result:
         standing = self._standing(served, key)
-        if standing is None:
-            return
+        if standing is None:  # no change will tell when an owner's kind comes to be served
+            return Result(requeue_after=self._poll_interval)
         uid = obj["metadata"]["uid"]
         if standing.solid:
             gone = {owner.uid for owner in (*standing.dangling, *standing.waiting)}
             if gone:
                 await self._drop_owners(served, key, gone)
-            return
+            return Result()
         if standing.waiting and self._dependents.get(uid):
             policy: Propagation | None = Propagation.FOREGROUND
         else:
@@ -176,6 +177,7 @@ class GarbageCollector:
             await deletes.delete(self._core, served, key.namespace, key.name, options, Request(manager=_MANAGER))
         except Conflict:
             self.controller.queue.add(key)
+        return Result()
 
     def _standing(self, served: ServedKind, key: Key) -> _Standing | None:
         """Where the owners stand; None when one of them is of a kind that is not served and nothing can be known."""
