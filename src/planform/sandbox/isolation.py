@@ -1,0 +1,83 @@
+"""How this machine can cut a child off, and the command line that does it.
+
+Limits of memory, CPU, files and processes hold everywhere. No network and read-only files take bubblewrap, or user
+namespaces that ordinary users may make; containers and hardened systems often have neither.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from planform.sandbox.limits import Limits
+
+_LAUNCH = str(Path(__file__).with_name("launch.py"))
+
+
+class Isolation(StrEnum):
+    """The strongest way there is."""
+
+    BUBBLEWRAP = "bubblewrap"
+    NAMESPACES = "namespaces"
+    LIMITS_ONLY = "limits-only"
+
+
+@cache
+def detect_isolation() -> Isolation:
+    """Try them, strongest first; it is a fact of the machine, so once is enough. Takes some milliseconds."""
+    if sys.platform != "linux":
+        return Isolation.LIMITS_ONLY
+    for isolation in (Isolation.BUBBLEWRAP, Isolation.NAMESPACES):
+        if isolation is Isolation.BUBBLEWRAP and shutil.which("bwrap") is None:
+            continue
+        command = confined([sys.executable, "-I", "-S", "-c", ""], Limits(), isolation)
+        try:
+            tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if tried.returncode == 0:
+            return isolation
+    return Isolation.LIMITS_ONLY
+
+
+def confined(command: Sequence[str], limits: Limits, isolation: Isolation, *, scratch: Path | None = None) -> list[str]:
+    """The command that runs `command` within the limits. Start it from a thread that outlives it: it dies with that."""
+    writable = [*limits.writable, *([scratch] if scratch else [])]
+    settings = list(_settings(limits))
+    prefix: list[str] = []
+    parent = os.getpid()
+    if isolation is Isolation.NAMESPACES:
+        settings += ["namespaces=", *(f"writable={path}" for path in writable)]
+        settings += [f"hidden={path}" for path in limits.hidden]
+        settings += ["network="] if limits.network else []
+    elif isolation is Isolation.BUBBLEWRAP:
+        prefix = list(_bubblewrap(limits, writable))
+        parent = 0  # between us and the launcher stands bubblewrap, which dies with us itself
+    return [*prefix, sys.executable, "-I", "-S", _LAUNCH, str(parent), *settings, "--", *command]
+
+
+def _settings(limits: Limits) -> Iterator[str]:
+    yield f"memory={limits.memory}"
+    yield f"file_size={limits.file_size}"
+    yield f"open_files={limits.open_files}"
+    yield f"processes={limits.processes}"
+    if limits.cpu_seconds is not None:
+        yield f"cpu={limits.cpu_seconds}"
+
+
+def _bubblewrap(limits: Limits, writable: Sequence[Path]) -> Iterator[str]:
+    yield from ("bwrap", "--die-with-parent", "--unshare-user-try", "--unshare-pid", "--unshare-ipc")
+    if not limits.network:
+        yield "--unshare-net"
+    yield from ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+    for path in limits.hidden:
+        yield from ("--tmpfs", str(path))
+    for path in writable:
+        yield from ("--bind", str(path), str(path))
+    yield "--"

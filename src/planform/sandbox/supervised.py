@@ -1,0 +1,172 @@
+"""Keep a server running: start it, read its log, start it again when it ends, and end it with us."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from planform.clock import Clock
+from planform.sandbox.child import Child, start_child
+from planform.sandbox.isolation import Isolation, confined, detect_isolation
+from planform.sandbox.limits import Limits
+
+_LONGEST_LINE: Final = 4096
+_STOP_GRACE: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before another start, in seconds. A run of `stable_after` makes the next failure a first one."""
+
+    first: float = 0.5
+    longest: float = 30.0
+    stable_after: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The server runs; `pid` leads its process group."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The server ended with this code (minus the signal, if it was one) and is started again after `delay` seconds."""
+
+    code: int
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """It was not started yet, or it was ended by us."""
+
+
+State = Running | Waiting | Stopped
+
+
+class Supervised:
+    """A server process, while the `async with` block lasts. Past the block it and its children have ended."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        *,
+        clock: Clock,
+        environment: Mapping[str, str] | None = None,
+        isolation: Isolation | None = None,
+        backoff: Backoff = Backoff(),  # noqa: B008  # frozen
+        log_lines: int = 200,
+    ) -> None:
+        """Limits of time are dropped, as a server is meant to stay."""
+        self._command = list(command)
+        self._limits = limits.for_server()
+        self._clock = clock
+        self._environment = dict(environment or {})
+        self._isolation = isolation
+        self._backoff = backoff
+        self._log: deque[str] = deque(maxlen=log_lines)
+        self._state: State = Stopped()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.starts = 0
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def log(self) -> list[str]:
+        """The last lines it wrote, of standard output and error."""
+        return list(self._log)
+
+    async def wait_until(self, kind: type[Running] | type[Waiting] | type[Stopped]) -> State:
+        """Wait for the next time it is in such a state; bound it with `asyncio.timeout`."""
+        while not isinstance(self._state, kind):
+            self._changed.clear()
+            await self._changed.wait()
+        return self._state
+
+    async def __aenter__(self) -> Supervised:
+        self._task = asyncio.create_task(self._keep_running(), name=f"supervise {self._command[0]}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _keep_running(self) -> None:
+        scratch = Path(tempfile.mkdtemp(prefix="planform-server-"))
+        delay = self._backoff.first
+        try:
+            while True:
+                started = self._clock.monotonic()
+                code = await self._run_once(scratch)
+                if self._clock.monotonic() - started >= self._backoff.stable_after:
+                    delay = self._backoff.first
+                self._become(Waiting(code, delay))
+                await self._clock.sleep(delay)
+                delay = min(delay * 2, self._backoff.longest)
+        finally:
+            self._become(Stopped())
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    async def _run_once(self, scratch: Path) -> int:
+        isolation = self._isolation or detect_isolation()
+        child = await start_child(
+            confined(self._command, self._limits, isolation, scratch=scratch),
+            scratch=scratch,
+            environment=self._environment,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+        )
+        self.starts += 1
+        self._become(Running(child.process.pid))
+        reading = asyncio.create_task(self._read_log(child.process))
+        try:
+            await child.exited.wait()
+        except asyncio.CancelledError:
+            await _ask_to_end(child)
+            raise
+        finally:
+            await child.end()
+            await asyncio.wait([reading], timeout=1.0)
+            reading.cancel()
+        return child.code
+
+    async def _read_log(self, process: Process) -> None:
+        """Line by line, long ones in pieces, so that a server which never ends a line costs no memory."""
+        assert process.stdout is not None
+        rest = b""
+        while chunk := await process.stdout.read(_LONGEST_LINE):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) >= _LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
+            self._log.extend(line.decode(errors="replace") for line in lines)
+        if rest:
+            self._log.append(rest.decode(errors="replace"))
+
+    def _become(self, state: State) -> None:
+        self._state = state
+        self._changed.set()
+
+
+async def _ask_to_end(child: Child) -> None:
+    """Ask, and wait a while for it to end by itself."""
+    child.signal_group(signal.SIGTERM)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_STOP_GRACE):
+            await child.exited.wait()
