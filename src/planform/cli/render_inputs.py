@@ -44,6 +44,8 @@ def read_inputs(paths: Sequence[Path]) -> Inputs:
                 inputs.functions.append(document)
             elif kind == "CompositeResourceDefinition":
                 inputs.xrds.append(document)
+            elif kind == "CompositionTest":
+                continue  # a directory may hold its tests beside its files
             else:
                 inputs.xrs.append(document)
     if not inputs.compositions:
