@@ -50,6 +50,7 @@ _REASONS = {
     507: b"Insufficient Storage",
 }
 _STATUS_LINES = {code: b"HTTP/1.1 %d %s\r\n" % (code, reason) for code, reason in _REASONS.items()}
+_LARGE_CHUNK = 64 * 1024
 _OTHER_FILES = 256  # file descriptors that are not for connections
 _SWEEP_SECONDS = 5.0
 _SWEEP_SLICE = 2000
@@ -62,7 +63,7 @@ class Limits:
     header_bytes: int = 64 * 1024
     header_count: int = 128
     body_bytes: int = 3 * 1024 * 1024
-    buffered_bytes: int = 256 * 1024 * 1024
+    buffered_bytes: int = 128 * 1024 * 1024
     """Bodies of all connections together that are still arriving or not yet answered."""
     connections: int = 20_000
     pipelined: int = 16
@@ -398,6 +399,8 @@ class _Connection(asyncio.Protocol):
                     self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                 if self._drained is not None:
                     await self._drained
+                elif len(chunk) > _LARGE_CHUNK:  # a fast reader of much must not keep the loop to itself
+                    await asyncio.sleep(0)
             self._transport.write(b"0\r\n\r\n")
         except ConnectionResetError:
             return False
