@@ -37,7 +37,7 @@ class Offload:
     """The one worker. Bodies wait their turn, a bounded number of them; more are refused with TooManyRequests."""
 
     def __init__(self, *, deadline: float = 5.0, idle: float = 30.0, waiting: int = 32) -> None:
-        self._deadline = deadline
+        self.deadline = deadline
         self._idle = idle
         self._places = waiting
         self._turn = asyncio.Lock()
@@ -55,6 +55,11 @@ class Offload:
         finally:
             self._places += 1
 
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
     async def close(self) -> None:
         """End the process."""
         if self._ending is not None:
@@ -70,7 +75,7 @@ class Offload:
             self._ending.cancel()
         answered = False
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self.deadline):
                 process = await self._running()
                 assert process.stdin is not None
                 assert process.stdout is not None
@@ -79,7 +84,7 @@ class Offload:
                 head, tail = await process.stdout.readexactly(first), await process.stdout.readexactly(second)
                 answered = True
         except TimeoutError as error:
-            raise BadRequest(f"the body took longer than {self._deadline:g} s to decode") from error
+            raise BadRequest(f"the body took longer than {self.deadline:g} s to decode") from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise BadRequest("the body could not be decoded: its decoding ended unexpectedly") from error
         finally:
