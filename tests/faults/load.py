@@ -202,6 +202,10 @@ class PlaneProcess:
         assert found is not None
         return int(found[1]) * 1024
 
+    def forget_peak(self) -> None:
+        """Measure the peak from now on."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
     def kill(self) -> None:
         """SIGKILL: no handler runs, nothing is flushed."""
         self.process.send_signal(signal.SIGKILL)

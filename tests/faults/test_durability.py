@@ -175,10 +175,12 @@ async def test_the_log_cut_at_every_sync_recovers_what_had_been_acknowledged_by_
     database = (tmp_path / "data/store/planform.db").read_bytes()
     log = (tmp_path / "data/store/planform.db-wal").read_bytes()
     first = min(min(rows.values()) for rows in order.rows.values())
+    cuts = 0
     async with await open_store(power_cut(tmp_path / "whole", database, log), clock=VirtualClock()) as whole:
         for sync, following in zip(order.syncs, [*order.syncs[1:], None], strict=True):
             if sync.begin < first:
                 continue
+            cuts += 1
             left = power_cut(tmp_path / f"cut-{sync.end}", database, log[: sync.size])
             async with await open_store(left, clock=VirtualClock()) as store:
                 known = [each for each in order.acknowledgements if following is None or each.begin < following.end]
@@ -186,6 +188,7 @@ async def test_the_log_cut_at_every_sync_recovers_what_had_been_acknowledged_by_
                 for resource in whole.resources():
                     at_that_time = await whole.list_at(resource, None, store.revision)
                     assert list(at_that_time) == store.list(resource)
+    assert cuts > 10
 
 
 def power_cut(directory: Path, database: bytes, log: bytes) -> Path:
