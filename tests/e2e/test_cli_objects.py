@@ -12,7 +12,7 @@ import yaml
 from tests.e2e.plane import PATIENCE_SECONDS, Done, Program, config_map, manifest
 from tests.e2e.widgets import WIDGETS, widget
 
-pytestmark = pytest.mark.xdist_group("e2e")
+pytestmark = pytest.mark.xdist_group("e2e-cli")
 
 Apply = Callable[..., Done]
 
@@ -189,6 +189,17 @@ def test_delete_takes_selectors_all_and_policies(planform: Program, apply: Apply
     planform("delete", "cm", "b", "--cascade", "orphan")
     assert "ownerReferences" not in planform("get", "cm", "child", "-o", "json").json()["metadata"]
     assert planform("delete", "cm", "--all").out == "configmap/child deleted\n"
+
+
+def test_delete_reports_each_failure_and_deletes_the_rest(planform: Program, apply: Apply) -> None:
+    objects = config_map("a"), {**widget("x"), "kind": "Gizmo"}, config_map("absent")
+    apply(objects[0])
+    done = planform("delete", "-f", "-", stdin=manifest(*objects), code=1)
+    assert done.out == "configmap/a deleted\n"
+    errors = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    assert 'no matches for kind "Gizmo"' in errors[0]
+    assert errors[1] == 'error: configmaps "absent" not found'
+    assert planform("delete", "-f", "-", "--ignore-not-found", stdin=manifest(*objects)).err == ""
 
 
 def test_wait_follows_conditions_fields_and_existence(

@@ -19,7 +19,7 @@ from planform.cli.output import output_option, say, table, write_data
 from planform.cli.waiting import Goal, WaitTimedOut, parse_goal
 from planform.client.discovery import path_of
 from planform.client.protocol import Propagation
-from planform.errors import ApplyConflict, NotFound, PlanformError, UsageError
+from planform.errors import ApiError, ApplyConflict, NotFound, PlanformError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -80,12 +80,7 @@ def apply(
             if output == "name":
                 verb = "created" if before is None else "unchanged" if _same(before, applied) else "configured"
                 click.echo(f"{_name(kind, applied)} {verb}{' (dry run)' if dry_run else ''}")
-        if failures:
-            from planform.cli.main import explain
-
-            for failure in failures:
-                explain(failure)
-            raise click.exceptions.Exit(1)
+        _report(failures)
         return done
 
     done = run(kubeconfig, context, act)
@@ -189,7 +184,10 @@ def delete(
     kubeconfig: Path | None,
     context: str,
 ) -> None:
-    """Delete objects, and wait until they are gone."""
+    """Delete objects, and wait until they are gone.
+
+    What fails is reported; the rest is deleted all the same.
+    """
     policy = Propagation(cascade.capitalize())
     objects = list(reversed(read_manifests(files))) if files else []
     words, names = _targets(what) if what else ([], [])
@@ -202,8 +200,14 @@ def delete(
 
     async def act(connected: Connected) -> None:
         targets: list[tuple[Kind, str, str]] = []
+        failures: list[PlanformError] = []
         for obj in objects:
-            kind = await _served(connected, gvk_of(obj))
+            try:
+                kind = await _served(connected, gvk_of(obj))
+            except NotFound as error:  # its definition may have gone before it
+                if not ignore_not_found:
+                    failures.append(_about(f"{obj['kind']}/{obj['metadata']['name']}", error))
+                continue
             place = obj["metadata"].get("namespace") or namespace or connected.namespace
             targets.append((kind, place if kind.namespaced else "", obj["metadata"]["name"]))
         for word in words:
@@ -217,14 +221,15 @@ def delete(
         for kind, place, name in targets:
             try:
                 left = await connected.client.delete(kind.gvk, name, namespace=place, propagation=policy)
-            except NotFound:
-                if ignore_not_found:
-                    continue
-                raise
+            except ApiError as error:
+                if not (ignore_not_found and isinstance(error, NotFound)):
+                    failures.append(error)
+                continue
             click.echo(f"{kind.singular}/{name} deleted")
             if left is not None and not no_wait:
                 say(f"waiting for {kind.singular}/{name}: {', '.join(left['metadata'].get('finalizers', ['-']))}")
                 await _until(connected, kind, place, name, parse_goal("delete"), timeout, told=True)
+        _report(failures)
 
     run(kubeconfig, context, act)
 
@@ -357,6 +362,16 @@ def _same(before: Object, after: Object) -> bool:
 
 def _content(obj: Object) -> Object:
     return {**obj, "metadata": {name: value for name, value in obj["metadata"].items() if name != "managedFields"}}
+
+
+def _report(failures: Sequence[PlanformError]) -> None:
+    """Explain each failure and end with 1, if there is any."""
+    from planform.cli.main import explain
+
+    for failure in failures:
+        explain(failure)
+    if failures:
+        raise click.exceptions.Exit(1)
 
 
 def _about(shown: str, error: PlanformError) -> PlanformError:
