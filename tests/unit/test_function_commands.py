@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from planform.cli.scaffold import scaffold
@@ -174,3 +176,24 @@ def test_other_tools_spellings_are_understood(run: Run) -> None:
     expected = run("render", "xr.yaml", "composition.yaml").out
     assert run("composition", "render", "composition.yaml", "xr.yaml").out == expected
     assert run("beta", "validate", "composition.yaml", "xr.yaml").code == 0
+
+
+def test_models_are_python_that_reads_what_the_schema_describes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {
+        "type": "object",
+        "title": "Settings",
+        "required": ["size"],
+        "properties": {
+            "size": {"type": "integer"},
+            "forProvider": {"type": "object", "properties": {"region": {"type": "string"}}},
+        },
+    }
+    write("schema.yaml", schema)
+    ran = run("models", "generate", "schema.yaml", "--output-file", "models_made.py")
+    assert ran.code == 0, ran.err
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    made = importlib.import_module("models_made")
+    settings = msgspec.convert({"size": 3, "forProvider": {"region": "eu"}}, made.Settings)
+    assert (settings.size, settings.for_provider.region) == (3, "eu")
+    write("other.yaml", {"kind": "Thing"})
+    assert run("models", "generate", "other.yaml").code == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,13 +15,12 @@ from planform.cli.describing import describe_object
 from planform.cli.durations import duration_option
 from planform.cli.manifests import read_manifests
 from planform.cli.output import output_option, say, table, write_data
+from planform.cli.showing import as_list, full_name, list_kinds, show_changes, show_objects, show_tables
 from planform.cli.waiting import Goal, WaitTimedOut, parse_goal
-from planform.client.discovery import path_of
 from planform.client.protocol import Propagation
 from planform.errors import ApiError, ApplyConflict, NotFound, PlanformError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
-_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 _EVENT = gvk("v1", "Event")
 
 
@@ -79,13 +77,13 @@ def apply(
             done.append(applied)
             if output == "name":
                 verb = "created" if before is None else "unchanged" if _same(before, applied) else "configured"
-                click.echo(f"{_name(kind, applied)} {verb}{' (dry run)' if dry_run else ''}")
+                click.echo(f"{full_name(kind, applied)} {verb}{' (dry run)' if dry_run else ''}")
         _report(failures)
         return done
 
     done = run(kubeconfig, context, act)
     if output != "name":
-        write_data(done[0] if len(done) == 1 else _as_list(done), output)
+        write_data(done[0] if len(done) == 1 else as_list(done), output)
 
 
 @click.command()
@@ -111,7 +109,7 @@ def get(
 ) -> None:
     """Show objects: `planform get configmaps`, `planform get cm/app`, `planform get cm app other`."""
     if kinds:
-        run(kubeconfig, context, lambda connected: _list_kinds(connected, output))
+        run(kubeconfig, context, lambda connected: list_kinds(connected, output))
         return
     words, names = _targets(what)
 
@@ -121,13 +119,13 @@ def get(
             kind = await connected.find_kind(word)
             place = where if kind.namespaced else ""
             if output in ("table", "wide"):
-                await _show_tables(
+                await show_tables(
                     connected, kind, place, names, selector, field_selector, output == "wide", all_namespaces
                 )
             else:
-                await _show_objects(connected, kind, place, names, selector, field_selector, output)
+                await show_objects(connected, kind, place, names, selector, field_selector, output)
             if watching:
-                await _show_changes(connected, kind, place, names, selector, field_selector, output)
+                await show_changes(connected, kind, place, names, selector, field_selector, output)
 
     run(kubeconfig, context, act)
 
@@ -261,7 +259,7 @@ def events(
         found = await connected.client.list(_EVENT, namespace=where, fields=fields)
         ordered = sorted(found.items, key=_last_seen)
         if output != "table":
-            write_data(_as_list(ordered), output)
+            write_data(as_list(ordered), output)
         elif ordered:
             click.echo(table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), [_event_row(e) for e in ordered]))
         elif not watching:
@@ -378,101 +376,6 @@ def _about(shown: str, error: PlanformError) -> PlanformError:
     told = PlanformError(f"{shown}: {error.message}")
     told.hint = error.hint
     return told
-
-
-def _name(kind: Kind, obj: Object) -> str:
-    group = f".{kind.group}" if kind.group else ""
-    return f"{kind.singular or kind.kind.lower()}{group}/{obj['metadata']['name']}"
-
-
-def _as_list(objects: Sequence[Object]) -> Object:
-    return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-
-
-async def _list_kinds(connected: Connected, output: str) -> None:
-    kinds = sorted(await connected.client.kinds(), key=lambda kind: (kind.group, kind.plural, kind.version))
-    if output in ("json", "yaml"):
-        fields = ("group", "version", "kind", "plural", "namespaced")
-        write_data([{field: getattr(kind, field) for field in fields} for kind in kinds], output)
-        return
-    rows = [(k.plural, ",".join(k.short_names), k.api_version, str(k.namespaced).lower(), k.kind) for k in kinds]
-    click.echo(table(("NAME", "SHORT", "API VERSION", "NAMESPACED", "KIND"), rows))
-
-
-async def _show_tables(
-    connected: Connected,
-    kind: Kind,
-    namespace: str,
-    names: Sequence[str],
-    labels: str,
-    fields: str,
-    wide: bool,
-    all_namespaces: bool,
-) -> None:
-    pages = []
-    if names:
-        for name in names:
-            pages.append(await _table(connected, path_of(kind, namespace, name), {}))
-    else:
-        query = {"labelSelector": labels, "fieldSelector": fields}
-        pages.append(await _table(connected, path_of(kind, namespace), {k: v for k, v in query.items() if v}))
-    columns = [
-        (index, column["name"].upper())
-        for index, column in enumerate(pages[0]["columnDefinitions"])
-        if wide or not column.get("priority")
-    ]
-    rows = [row for page in pages for row in page["rows"]]
-    if not rows:
-        say(f"no {kind.plural}" + (f" in namespace {namespace}" if namespace else ""))
-        return
-    spaced = all_namespaces and kind.namespaced
-    headers = [*(["NAMESPACE"] if spaced else []), *(name for _, name in columns)]
-    shown = [
-        [
-            *([row["object"]["metadata"].get("namespace", "")] if spaced else []),
-            *(row["cells"][index] for index, _ in columns),
-        ]
-        for row in rows
-    ]
-    click.echo(table(headers, shown))
-
-
-async def _table(connected: Connected, path: str, query: dict[str, str]) -> Any:
-    answer = await connected.transport.request("GET", path, query=query, accept=_TABLE, repeatable=True)
-    return answer.json()
-
-
-async def _show_objects(
-    connected: Connected, kind: Kind, namespace: str, names: Sequence[str], labels: str, fields: str, output: str
-) -> None:
-    if names:
-        found = [await connected.client.get(kind.gvk, name, namespace=namespace) for name in names]
-    else:
-        found = (await connected.client.list(kind.gvk, namespace=namespace, labels=labels, fields=fields)).items
-    if output == "name":
-        for obj in found:
-            click.echo(_name(kind, obj))
-        return
-    for obj in found:
-        obj["metadata"].pop("managedFields", None)
-    write_data(found[0] if len(names) == 1 else _as_list(found), output)
-
-
-async def _show_changes(
-    connected: Connected, kind: Kind, namespace: str, names: Sequence[str], labels: str, fields: str, output: str
-) -> None:
-    if len(names) == 1:
-        fields = f"metadata.name={names[0]}"
-    at = (await connected.client.list(kind.gvk, namespace=namespace, limit=1)).resource_version
-    async with connected.client.watch(
-        kind.gvk, namespace=namespace, labels=labels, fields=fields, resource_version=at
-    ) as changes:
-        async for change in changes:
-            if output in ("json", "yaml"):
-                write_data(change.object, output)
-                sys.stdout.flush()
-            else:
-                click.echo(f"{change.type:10}{_name(kind, change.object)}")
 
 
 async def _until(

@@ -1,0 +1,111 @@
+"""What `planform get` prints: tables that the server draws, objects, names, and changes as they come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from planform.api.kinds import Kind, Object
+from planform.cli.connection import Connected
+from planform.cli.output import say, table, write_data
+from planform.client.discovery import path_of
+
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+def full_name(kind: Kind, obj: Object) -> str:
+    group = f".{kind.group}" if kind.group else ""
+    return f"{kind.singular or kind.kind.lower()}{group}/{obj['metadata']['name']}"
+
+
+def as_list(objects: Sequence[Object]) -> Object:
+    return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+
+
+async def list_kinds(connected: Connected, output: str) -> None:
+    kinds = sorted(await connected.client.kinds(), key=lambda kind: (kind.group, kind.plural, kind.version))
+    if output in ("json", "yaml"):
+        fields = ("group", "version", "kind", "plural", "namespaced")
+        write_data([{field: getattr(kind, field) for field in fields} for kind in kinds], output)
+        return
+    rows = [(k.plural, ",".join(k.short_names), k.api_version, str(k.namespaced).lower(), k.kind) for k in kinds]
+    click.echo(table(("NAME", "SHORT", "API VERSION", "NAMESPACED", "KIND"), rows))
+
+
+async def show_tables(
+    connected: Connected,
+    kind: Kind,
+    namespace: str,
+    names: Sequence[str],
+    labels: str,
+    fields: str,
+    wide: bool,
+    all_namespaces: bool,
+) -> None:
+    pages = []
+    if names:
+        for name in names:
+            pages.append(await _table(connected, path_of(kind, namespace, name), {}))
+    else:
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        pages.append(await _table(connected, path_of(kind, namespace), {k: v for k, v in query.items() if v}))
+    columns = [
+        (index, column["name"].upper())
+        for index, column in enumerate(pages[0]["columnDefinitions"])
+        if wide or not column.get("priority")
+    ]
+    rows = [row for page in pages for row in page["rows"]]
+    if not rows:
+        say(f"no {kind.plural}" + (f" in namespace {namespace}" if namespace else ""))
+        return
+    spaced = all_namespaces and kind.namespaced
+    headers = [*(["NAMESPACE"] if spaced else []), *(name for _, name in columns)]
+    shown = [
+        [
+            *([row["object"]["metadata"].get("namespace", "")] if spaced else []),
+            *(row["cells"][index] for index, _ in columns),
+        ]
+        for row in rows
+    ]
+    click.echo(table(headers, shown))
+
+
+async def _table(connected: Connected, path: str, query: dict[str, str]) -> Any:
+    answer = await connected.transport.request("GET", path, query=query, accept=_TABLE, repeatable=True)
+    return answer.json()
+
+
+async def show_objects(
+    connected: Connected, kind: Kind, namespace: str, names: Sequence[str], labels: str, fields: str, output: str
+) -> None:
+    if names:
+        found = [await connected.client.get(kind.gvk, name, namespace=namespace) for name in names]
+    else:
+        found = (await connected.client.list(kind.gvk, namespace=namespace, labels=labels, fields=fields)).items
+    if output == "name":
+        for obj in found:
+            click.echo(full_name(kind, obj))
+        return
+    for obj in found:
+        obj["metadata"].pop("managedFields", None)
+    write_data(found[0] if len(names) == 1 else as_list(found), output)
+
+
+async def show_changes(
+    connected: Connected, kind: Kind, namespace: str, names: Sequence[str], labels: str, fields: str, output: str
+) -> None:
+    if len(names) == 1:
+        fields = f"metadata.name={names[0]}"
+    at = (await connected.client.list(kind.gvk, namespace=namespace, limit=1)).resource_version
+    async with connected.client.watch(
+        kind.gvk, namespace=namespace, labels=labels, fields=fields, resource_version=at
+    ) as changes:
+        async for change in changes:
+            if output in ("json", "yaml"):
+                write_data(change.object, output)
+                sys.stdout.flush()
+            else:
+                click.echo(f"{change.type:10}{full_name(kind, change.object)}")
