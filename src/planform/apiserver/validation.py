@@ -13,7 +13,7 @@ from planform.apiserver.requests import Request
 from planform.errors import BadRequest, FieldError, Invalid
 from planform.machinery import names
 
-_CEL_BUDGET = 500_000
+_CEL_BUDGET = 200_000
 """Steps that the rules of one object may take together: well under what would hold up others on the loop."""
 _RULES_SKIPPED = FieldError(
     "<nil>",

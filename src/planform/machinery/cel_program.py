@@ -26,6 +26,7 @@ from planform.machinery.cel_values import (
     new_uint,
     reader,
     type_value,
+    weight,
 )
 
 Frame = list[Any]
@@ -330,6 +331,15 @@ def _fallback(box: Run, other: Run, *, unwrap: bool) -> Run:
 
 def _comparison(one: Run, other: Run, kind: Type, others: Type, *, negate: bool) -> Run:
     same = equality(kind) if kind.name == others.name else equal
+    if kind.name in ("list", "map", "object", "dyn"):
+
+        def run(frame: Frame) -> Any:
+            first, second = one(frame), other(frame)
+            if type(first) in (dict, list):
+                pay(frame, weight(first))
+            return same(first, second) is not negate
+
+        return run
     if negate:
         return lambda frame: not same(one(frame), other(frame))
     return lambda frame: same(one(frame), other(frame))
@@ -342,7 +352,7 @@ def _merge(one: Run, other: Run, kind: Type) -> Run:
     def run(frame: Frame) -> Any:
         merged = list(one(frame))
         added = other(frame)
-        pay(frame, len(merged) + len(added))
+        pay(frame, len(merged) + len(added) if kind.list_type == "map" else (len(merged) + len(added)) * len(added))
         if kind.list_type == "map":
             at = {item_key(item, keys): index for index, item in enumerate(merged)}
             for item in added:
