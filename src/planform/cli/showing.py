@@ -17,15 +17,18 @@ _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 def full_name(kind: Kind, obj: Object) -> str:
+    """`widget.example.org/a`, as kubectl names objects."""
     group = f".{kind.group}" if kind.group else ""
     return f"{kind.singular or kind.kind.lower()}{group}/{obj['metadata']['name']}"
 
 
 def as_list(objects: Sequence[Object]) -> Object:
+    """Several objects as the one that kubectl prints and reads."""
     return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
 
 
 async def list_kinds(connected: Connected, output: str) -> None:
+    """Every kind that the control plane serves."""
     kinds = sorted(await connected.client.kinds(), key=lambda kind: (kind.group, kind.plural, kind.version))
     if output in ("json", "yaml"):
         fields = ("group", "version", "kind", "plural", "namespaced")
@@ -45,6 +48,7 @@ async def show_tables(
     wide: bool,
     all_namespaces: bool,
 ) -> None:
+    """The server's own columns for a kind, or for some objects of it."""
     pages = []
     if names:
         for name in names:
