@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 
 from planform.clock import SystemClock, VirtualClock
-from planform.sandbox import Ended, Finished, Isolation, Limits, Supervised, detect_isolation, run_once
+from planform.sandbox import Ended, Finished, Isolation, Limits, Supervised, available_isolation, run_once
 from planform.sandbox.isolation import confined
 from planform.sandbox.supervised import Backoff, Running, Stopped, Waiting
 
-WAYS = [Isolation.LIMITS_ONLY] + ([detect_isolation()] if detect_isolation() is not Isolation.LIMITS_ONLY else [])
+WAYS = available_isolation()
 every_way = pytest.mark.parametrize("way", WAYS)
-cut_off = pytest.mark.skipif(len(WAYS) == 1, reason="this system has neither bubblewrap nor user namespaces")
+every_way_that_cuts_off = pytest.mark.parametrize("way", WAYS[:-1])  # none on a system without user namespaces
 
 
-async def python(script: str, stdin: bytes = b"", *, way: Isolation = WAYS[-1], **limits: object) -> Finished:
+async def python(script: str, stdin: bytes = b"", *, way: Isolation, **limits: object) -> Finished:
     return await run_once(
         [sys.executable, "-I", "-S", "-c", script],
         stdin,
@@ -130,16 +130,16 @@ async def test_a_signal_is_not_an_exit(way: Isolation) -> None:
     assert (done.why, done.code) == (Ended.KILLED, -signal.SIGTERM)
 
 
-@cut_off
-async def test_there_is_no_network_unless_allowed() -> None:
+@every_way_that_cuts_off
+async def test_there_is_no_network_unless_allowed(way: Isolation) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         script = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5); print('in')"
-        assert (await python(script)).code == 1
-        assert (await python(script, network=True)).stdout == b"in\n"
+        assert (await python(script, way=way)).code == 1
+        assert (await python(script, way=way, network=True)).stdout == b"in\n"
 
 
-@cut_off
-async def test_files_are_read_only_but_for_what_is_said(tmp_path: Path) -> None:
+@every_way_that_cuts_off
+async def test_files_are_read_only_but_for_what_is_said(way: Isolation, tmp_path: Path) -> None:
     other, mine, secret = tmp_path / "other", tmp_path / "mine", tmp_path / "secret"
     for directory in (other, mine, secret):
         directory.mkdir()
@@ -153,15 +153,16 @@ for place in ({str(other)!r}, {str(mine)!r}, "."):
         print(error.strerror)
 print(os.listdir({str(secret)!r}))
 """
-    done = await python(script, writable=(mine,), hidden=(secret,))
+    done = await python(script, way=way, writable=(mine,), hidden=(secret,))
     assert done.stdout.decode().splitlines() == ["Read-only file system", "wrote", "wrote", "[]"]
     assert (mine / "f").read_text() == "x"
     assert (secret / "key").read_text() == "hush"
 
 
-@cut_off
-async def test_it_has_no_rights_to_undo_its_confinement() -> None:
-    done = await python("print([l for l in open('/proc/self/status') if l.startswith(('CapEff', 'CapBnd', 'NoNew'))])")
+@every_way_that_cuts_off
+async def test_it_has_no_rights_to_undo_its_confinement(way: Isolation) -> None:
+    script = "print([l for l in open('/proc/self/status') if l.startswith(('CapEff', 'CapBnd', 'NoNew'))])"
+    done = await python(script, way=way)
     assert done.stdout.decode().count("0000000000000000") == 2
     assert "NoNewPrivs:\\t1" in done.stdout.decode()
 

@@ -8,9 +8,18 @@ once          run a command to its end: bytes in, bytes out
 supervised    keep a server running: restarts with backoff, last log lines
 """
 
-from planform.sandbox.isolation import Isolation, detect_isolation
+from planform.sandbox.isolation import Isolation, available_isolation, detect_isolation
 from planform.sandbox.limits import Limits
 from planform.sandbox.once import Ended, Finished, run_once
 from planform.sandbox.supervised import Supervised
 
-__all__ = ["Ended", "Finished", "Isolation", "Limits", "Supervised", "detect_isolation", "run_once"]
+__all__ = [
+    "Ended",
+    "Finished",
+    "Isolation",
+    "Limits",
+    "Supervised",
+    "available_isolation",
+    "detect_isolation",
+    "run_once",
+]

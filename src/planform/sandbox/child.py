@@ -23,6 +23,7 @@ class Child:
 
     process: Process
     exited: asyncio.Event
+    transport: asyncio.SubprocessTransport
 
     @property
     def code(self) -> int:
@@ -39,6 +40,7 @@ class Child:
         """Kill what is left of it and wait until it is gone."""
         self.signal_group(signal.SIGKILL)
         await self.exited.wait()
+        self.transport.close()
 
 
 async def start_child(
@@ -56,7 +58,7 @@ async def start_child(
         env=surroundings(scratch, environment),
         start_new_session=True,
     )
-    return Child(Process(transport, protocol, loop), protocol.exited)
+    return Child(Process(transport, protocol, loop), protocol.exited, transport)
 
 
 class _Exiting(SubprocessStreamProtocol):

@@ -142,9 +142,6 @@ def _limit(values: dict[str, list[str]]) -> None:
         top = value + slack if hard == resource.RLIM_INFINITY else min(value + slack, hard)
         resource.setrlimit(what, (min(value, top), top))
 
-    def number(key: str) -> int | None:
-        return int(values[key][0]) if key in values else None
-
     bound(resource.RLIMIT_CORE, 0)
     # What is reserved but not used is no harm, so the data segment counts; elsewhere only the address space can be had.
     memory = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
@@ -153,13 +150,10 @@ def _limit(values: dict[str, list[str]]) -> None:
         (resource.RLIMIT_CPU, "cpu", 1),  # first a signal that has a name, then the end
         (resource.RLIMIT_FSIZE, "file_size", 0),
         (resource.RLIMIT_NOFILE, "open_files", 0),
+        (resource.RLIMIT_NPROC, "processes", 0),
     ):
-        value = number(key)
-        if value is not None:
-            bound(what, value, slack=slack)
-    processes = number("processes")
-    if processes is not None and "namespaces" in values:  # elsewhere it would count all that this user runs
-        bound(resource.RLIMIT_NPROC, processes)
+        if key in values:
+            bound(what, int(values[key][0]), slack=slack)
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:

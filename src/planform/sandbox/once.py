@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from planform.sandbox.child import start_child
-from planform.sandbox.isolation import Isolation, confined, detect_isolation
+from planform.sandbox.isolation import Isolation, confined, detect_isolation, own_code
 from planform.sandbox.launch import CANNOT_CONFINE, CANNOT_EXECUTE
 from planform.sandbox.limits import Limits
 
@@ -98,7 +98,8 @@ async def _run(
         why = Ended.OUTPUT
     finally:
         await child.end()
-    return Finished(bytes(out), bytes(err), child.code, why if why is not Ended.EXITED else _why(child.code, err))
+    code = own_code(child.code, isolation)
+    return Finished(bytes(out), bytes(err), code, why if why is not Ended.EXITED else _why(code, err))
 
 
 class _TooMuch(Exception):

@@ -16,7 +16,7 @@ from typing import Final
 
 from planform.clock import Clock
 from planform.sandbox.child import Child, start_child
-from planform.sandbox.isolation import Isolation, confined, detect_isolation
+from planform.sandbox.isolation import Isolation, confined, detect_isolation, own_code
 from planform.sandbox.limits import Limits
 
 _LONGEST_LINE: Final = 4096
@@ -142,10 +142,11 @@ class Supervised:
             await _ask_to_end(child)
             raise
         finally:
-            await child.end()
-            await asyncio.wait([reading], timeout=1.0)
+            child.signal_group(signal.SIGKILL)
+            await asyncio.wait([reading], timeout=1.0)  # its last words
             reading.cancel()
-        return child.code
+            await child.end()
+        return own_code(child.code, isolation)
 
     async def _read_log(self, process: Process) -> None:
         """Line by line, long ones in pieces, so that a server which never ends a line costs no memory."""
