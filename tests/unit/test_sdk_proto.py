@@ -97,6 +97,15 @@ def test_envelopes_hold_states_and_objects_as_bytes_and_change_nothing_on_the_wi
     assert envelopes() is not descriptor_pool.Default()
 
 
+def test_in_an_envelope_an_empty_state_is_not_the_same_as_none() -> None:
+    name = "apiextensions.fn.proto.v1.RunFunctionResponse"
+    envelope = message_class(envelopes(), name)()
+    assert not envelope.HasField("desired")
+    envelope.desired = b""
+    assert message_class(messages(), name).FromString(envelope.SerializeToString()).HasField("desired")
+    assert message_class(envelopes(), name).FromString(envelope.SerializeToString()).HasField("desired")
+
+
 def test_the_two_versions_differ_in_nothing_but_the_package() -> None:
     v1 = described(importlib.import_module("planform_sdk.proto.v1").DESCRIPTOR)
     beta = described(importlib.import_module("planform_sdk.proto.v1beta1").DESCRIPTOR)

@@ -95,6 +95,14 @@ def test_an_empty_message_is_an_empty_value() -> None:
     assert codec.decode_response(b"") == RunFunctionResponse()
 
 
+def test_a_function_that_wants_nothing_says_so_and_does_not_keep_silent() -> None:
+    message = v1.RunFunctionResponse.FromString(Codec().encode_response(RunFunctionResponse()))
+    assert message.HasField("desired")
+    asked = v1.RunFunctionRequest.FromString(Codec().encode_request(RunFunctionRequest()))
+    assert asked.HasField("observed")
+    assert asked.HasField("desired")
+
+
 def test_the_bytes_are_the_messages_of_the_proto_file() -> None:
     message = v1.RunFunctionRequest.FromString(Codec().encode_request(full_request()))
     assert message.observed.composite.resource.fields["spec"].struct_value.fields["size"].number_value == 3

@@ -39,9 +39,15 @@ def envelopes() -> DescriptorPool:
     for file in descriptors.file:
         for message in file.message_type:
             for field in message.field:
-                if field.type_name in _OPAQUE:
-                    field.ClearField("type_name")
-                    field.type = field.TYPE_BYTES
+                if field.type_name not in _OPAQUE:
+                    continue
+                field.ClearField("type_name")
+                field.type = field.TYPE_BYTES
+                if not field.proto3_optional:
+                    # A message field is there or not, and an empty one is not the same as none; so must the bytes be.
+                    field.proto3_optional = True
+                    field.oneof_index = len(message.oneof_decl)
+                    message.oneof_decl.add(name=f"_{field.name}")
     return _pool(descriptors)
 
 
