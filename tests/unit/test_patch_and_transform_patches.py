@@ -230,7 +230,7 @@ def test_a_policy_says_which_side_wins(policy: str, existing: Any, new: Any, res
         )
         assert failure == (
             'cannot render composed resource "thing" "FromCompositeFieldPath" patch at index 0: cannot patch to '
-            "object: cannot append two slices with different type (string, []interface {})"
+            "object: failed to merge values: cannot append two slices with different type ([]interface {}, string)"
         )
     else:
         assert patched(new, patch, existing) == result

@@ -11,7 +11,7 @@ import msgspec
 
 from planform.builtin.patch_and_transform.values import fresh
 from planform.gotemplate import gojson
-from planform.gotemplate.errors import CallFailed
+from planform.gotemplate.errors import CallFailed, LimitReached
 from planform.gotemplate.floats import format_float
 from planform.gotemplate.literals import parse_float
 from planform.gotemplate.printing import Meter
@@ -23,6 +23,7 @@ TYPES: Final = ("string", "int", "int64", "bool", "float64", "object", "array")
 FORMATS: Final = ("none", "quantity", "json")
 
 _NAMES: Final = {str: "string", int: "int64", float: "float64", bool: "bool", dict: "object", list: "array"}
+_JSON_NAMES: Final = _NAMES | {int: "number", float: "number"}
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _integer = re.compile(r"[+-]?[0-9]+").fullmatch
@@ -45,7 +46,7 @@ def compile_convert(to_type: str, form: str) -> Callable[[Any], Any]:
             return value
         conversion = _CONVERSIONS.get((found, wanted, form))
         if conversion is None:
-            if form == "none" and found in ("object", "array"):
+            if found in ("object", "array"):
                 raise TransformFailed(f"invalid input type {type_name(value)}")
             raise TransformFailed(f"conversion from {found} to {wanted} is not supported with format {form}")
         return conversion(value)
@@ -57,7 +58,7 @@ def go_json(value: Any) -> str:
     """A value as JSON text, as Go writes it."""
     try:
         return gojson.encode(value, Meter())
-    except CallFailed as error:
+    except (CallFailed, LimitReached) as error:
         raise TransformFailed(str(error)) from None
 
 
@@ -109,14 +110,15 @@ def _truncate(number: float) -> int:
     return whole
 
 
-def _json_of(kind: type, name: str) -> Callable[[str], Any]:
+def _json_of(kind: type) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             raise TransformFailed(f"the text is not JSON: {error}") from None
         if value is not None and type(value) is not kind:
-            raise TransformFailed(f"the text is not the JSON of an {name}: it has type {type_name(value)}")
+            found, wanted = _JSON_NAMES[type(value)], type_name(kind())
+            raise TransformFailed(f"json: cannot unmarshal {found} into Go value of type {wanted}")
         return fresh(value)
 
     return parse
@@ -127,8 +129,8 @@ _CONVERSIONS: Final[dict[tuple[str, str, str], Callable[[Any], Any]]] = {
     ("string", "float64", "none"): _parse_float,
     ("string", "float64", "quantity"): _parse_quantity,
     ("string", "bool", "none"): _parse_bool,
-    ("string", "object", "json"): _json_of(dict, "object"),
-    ("string", "array", "json"): _json_of(list, "array"),
+    ("string", "object", "json"): _json_of(dict),
+    ("string", "array", "json"): _json_of(list),
     ("int64", "string", "none"): str,
     ("int64", "float64", "none"): float,
     ("int64", "bool", "none"): lambda number: number == 1,

@@ -40,8 +40,8 @@ class Merging:
             return result
         if type(new) is list and self.joins_lists and existing is not None:
             if type(existing) is not list:
-                types = f"{type_name(existing)}, {type_name(new)}"
-                raise PatchFailed(f"cannot append two slices with different type ({types})")
+                types = f"{type_name(new)}, {type_name(existing)}"
+                raise PatchFailed(f"failed to merge values: cannot append two slices with different type ({types})")
             return existing + new
         return new if self.new_wins or not existing else existing
 

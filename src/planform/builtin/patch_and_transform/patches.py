@@ -97,7 +97,7 @@ def _copy(get: Callable[[Any], Any], chain: Chain | None, write: Callable[[Objec
         value, misfit = _read(get, source), None
         if chain is not None:
             value, misfit = chain(value)
-        write(target, value)
+        write(target, fresh(value))
         return misfit
 
     return apply
@@ -119,7 +119,7 @@ def _combine(patch: Patch, chain: Chain | None) -> Apply:
         if chain is not None:
             value, later = chain(value)
             misfit = misfit or later
-        write(target, value)
+        write(target, fresh(value))
         return misfit
 
     return apply
@@ -137,6 +137,7 @@ def _read(get: Callable[[Any], Any], source: Any) -> Any:
 
 
 def _compile_write(to: str, patch: Patch, *, expands: bool) -> Callable[[Object, Any], None]:
+    """Puts a value that nobody else holds where the path leads to, or to all places that it stands for."""
     path, merge = parse_path(to), POLICIES[patch.policy.to_field_path]
 
     def write(target: Object, value: Any) -> None:
@@ -148,23 +149,19 @@ def _compile_write(to: str, patch: Patch, *, expands: bool) -> Callable[[Object,
     def write_each(target: Object, value: Any) -> None:
         try:
             paths = path.expand(target)
+            for each in paths:
+                _put(each, merge, target, fresh(value))
         except FieldNotFound:
             raise
         except FieldPathError as error:
-            raise PatchFailed(f"cannot patch to object: {error}") from None
+            raise PatchFailed(str(error)) from None
         if not paths:
             raise PatchFailed(f"cannot expand ToFieldPath {to}")
-        try:
-            for each in paths:
-                _put(each, merge, target, value)
-        except (FieldPathError, PatchFailed) as error:
-            raise PatchFailed(f"cannot patch to object: {error}") from None
 
     return write_each if expands else write
 
 
 def _put(path: FieldPath, merge: Merging | None, target: Object, value: Any) -> None:
-    value = fresh(value)
     if merge is not None:
         try:
             value = merge(path.get(target), value)

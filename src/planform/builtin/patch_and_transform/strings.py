@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,8 @@ from planform.builtin.patterns import compile_pattern
 from planform.gotemplate.printing import show
 
 StringTransform = Callable[[Any], str]
+
+_STRAY_BYTE: Final = re.compile("[\udc80-\udcff]")
 
 
 def compile_string(spec: String) -> StringTransform:
@@ -93,9 +96,11 @@ def _to_base64(value: Any) -> str:
 def _from_base64(value: Any) -> str:
     text = show(value).replace("\r", "").replace("\n", "")
     try:
-        return base64.b64decode(text, validate=True).decode(errors="replace")
+        content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise TransformFailed("string is not valid base64") from None
+    # Go's JSON writes one U+FFFD for each byte that is not part of a character.
+    return _STRAY_BYTE.sub("\ufffd", content.decode("utf-8", "surrogateescape"))
 
 
 def _content(value: Any) -> bytes:

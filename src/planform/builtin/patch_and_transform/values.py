@@ -13,7 +13,8 @@ class PatchFailed(Exception):
 def integral(number: float) -> int | float:
     """A number without a fraction is an integer, as it was in the JSON that somebody wrote."""
     if not math.isfinite(number):
-        raise PatchFailed(f"json: unsupported value: {'NaN' if number != number else '+Inf' if number > 0 else '-Inf'}")
+        shown = "NaN" if number != number else "+Inf" if number > 0 else "-Inf"
+        raise PatchFailed(f"cannot marshal value to JSON: json: unsupported value: {shown}")
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
