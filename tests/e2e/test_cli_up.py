@@ -225,8 +225,11 @@ def test_secrets_lie_on_disk_encrypted_when_told(tmp_path: Path, encrypted: bool
         assert base64.b64decode(found) == b"a-needle-in-a-haystack"
 
 
-def test_logs_can_be_json(tmp_path: Path) -> None:
-    with running_plane(tmp_path, "--log-format", "json", "--log-level", "debug") as plane:
+@pytest.mark.parametrize("level", ["debug", "info"])
+def test_logs_are_json_and_as_many_as_wanted(tmp_path: Path, level: str) -> None:
+    with running_plane(tmp_path, "--log-format", "json", "--log-level", level) as plane:
+        with_token(plane, "not.a.token")("get", "--raw", "/api/v1/namespaces", code=1)
         stop(plane.child, signal.SIGTERM)
         entries = [json.loads(line) for line in plane.child.output().splitlines() if line.startswith("{")]
-    assert any(entry.get("message") == "stopping" or entry.get("msg") == "stopping" for entry in entries)
+    refusals = [entry for entry in entries if entry["message"].startswith("a bearer token was refused")]
+    assert {entry["level"].lower() for entry in refusals} == ({"debug"} if level == "debug" else set())
