@@ -1,5 +1,24 @@
-"""Fixtures of every suite: one real cluster a worker, started when the first test asks for it."""
+"""What every suite shares: one real cluster a worker, started when the first test asks for it."""
+
+from __future__ import annotations
+
+import pytest
 
 from tests.harness.kubernetes import kubernetes_engine
 
-__all__ = ["kubernetes_engine"]
+__all__ = ["kubernetes_engine", "pytest_collection_modifyitems"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of an xdist_group on one worker.
+
+    pytest-xdist 3.8 tells the group by writing `_nodeid`, which pytest 9.2 no longer reads: without this every worker
+    would start a cluster. It does nothing where the two agree.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        grouped = getattr(item, "_nodeid", item.nodeid)
+        if grouped != item.nodeid:
+            item._id = type(item.id).parse(grouped)

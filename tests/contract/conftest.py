@@ -34,6 +34,5 @@ def ns(engine: Engine) -> str:
 
 
 def _prepared(engine: Engine) -> Engine:
-    for definition in (kinds.WIDGETS, kinds.MULTIS, kinds.PLAINS, kinds.PLANETS):
-        kinds.establish(engine, definition)
+    kinds.establish(engine, kinds.WIDGETS, kinds.MULTIS, kinds.PLAINS, kinds.PLANETS)
     return engine

@@ -232,6 +232,13 @@ class Engine:
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
+    def close(self) -> None:
+        """Close the kept connection, so that a server can stop at once."""
+        connection = getattr(self.local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self.local.connection = None
+
     def fresh(self, stem: str = "t") -> str:
         """A name nobody else uses."""
         return f"{stem}-{next(self.names)}-{time.monotonic_ns() % 10**9:09}"
@@ -299,7 +306,9 @@ def embedded(directory: Path) -> Iterator[Engine]:
         cluster = config["clusters"][0]["cluster"]
         ca_file = directory / "ca.crt"
         ca_file.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-        yield Engine("embedded", cluster["server"], ca_file, kubeconfig)
+        engine = Engine("embedded", cluster["server"], ca_file, kubeconfig)
+        yield engine
+        engine.close()
         assert not child.has_ended(), child.output_tail()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from tests.contract.engines import Engine, Object
+from tests.contract.engines import Engine, Object, Response
 
 GROUP = "shop.example.org"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -202,13 +202,20 @@ PLAINS = crd("plains", "Plain")
 PLANETS = crd("planets", "Planet", scope="Cluster")
 
 
-def establish(engine: Engine, definition: Object) -> Object:
-    """Create a CRD unless it is there, and wait until its versions are served."""
-    name, spec = definition["metadata"]["name"], definition["spec"]
-    created = engine.post(CRDS, definition)
-    assert created.status in (201, 409), created.text
-    for served in spec["versions"]:
-        if served["served"]:
-            path = f"/apis/{spec['group']}/{served['name']}/{spec['names']['plural']}"
-            engine.eventually(path, lambda response: response.status == 200, seconds=15)
-    return dict(engine.get(f"{CRDS}/{name}").ok())
+def establish(engine: Engine, *definitions: Object) -> None:
+    """Create CRDs unless they are there, all at once, and wait until they are established and served."""
+    for definition in definitions:
+        created = engine.post(CRDS, definition)
+        assert created.status in (201, 409), created.text
+    for definition in definitions:
+        spec = definition["spec"]
+        engine.eventually(f"{CRDS}/{definition['metadata']['name']}", _is_established, seconds=15)
+        for served in spec["versions"]:
+            if served["served"]:
+                path = f"/apis/{spec['group']}/{served['name']}/{spec['names']['plural']}"
+                engine.eventually(path, lambda response: response.status == 200, seconds=15)
+
+
+def _is_established(response: Response) -> bool:
+    conditions = response.json().get("status", {}).get("conditions") or ()
+    return any(found["type"] == "Established" and found["status"] == "True" for found in conditions)

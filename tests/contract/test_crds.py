@@ -47,7 +47,7 @@ def test_a_crd_is_completed_accepted_and_established(engine: Engine) -> None:
     assert created["spec"]["conversion"] == {"strategy": "None"}
     assert created["status"]["storedVersions"] == ["v1"]
     path = f"{CRDS}/{definition['metadata']['name']}"
-    ready = engine.eventually(path, lambda response: "Established" in conditions(response.json()))
+    ready = engine.eventually(path, lambda r: conditions(r.json()).get("Established", ("", ""))[0] == "True")
     found = conditions(ready)
     assert found["NamesAccepted"] == ("True", "NoConflicts")
     assert found["Established"] == ("True", "InitialNamesAccepted")

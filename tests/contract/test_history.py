@@ -53,7 +53,9 @@ def plane_in_a_thread(directory: Any) -> Iterator[Forgetful]:
         def forget(version: str) -> None:
             asyncio.run_coroutine_threadsafe(plane.core.store.compact(int(version)), loop).result(15)
 
-        yield Engine("embedded", plane.url, ca_file, plane.kubeconfig), forget
+        engine = Engine("embedded", plane.url, ca_file, plane.kubeconfig)
+        yield engine, forget
+        engine.close()
     finally:
         loop.call_soon_threadsafe(stopping.set)
         thread.join(30)
