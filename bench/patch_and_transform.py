@@ -6,15 +6,22 @@ python -m bench patch_and_transform [--calls 2000]
 from __future__ import annotations
 
 import argparse
+import asyncio
+import tempfile
 import time
+from pathlib import Path
 from statistics import median
 from typing import Any
+
+from tests.harness.programs import ProgramMissing
+from tests.interop.go_functions import serving
 
 from bench.report import Report
 from planform.builtin.patch_and_transform import function
 from planform.functions.values import FunctionRequest, Object, Ready, Resource, State
 
 RESOURCES = 10
+IN_FLIGHT = 32
 
 
 def bucket(index: int) -> Object:
@@ -49,7 +56,7 @@ def patches() -> list[Object]:
     combined: Object = {
         "variables": [{"fromFieldPath": "metadata.name"}, {"fromFieldPath": "spec.parameters.size"}],
         "strategy": "string",
-        "string": {"fmt": "%s-%d"},
+        "string": {"fmt": "%s-%v"},
     }
     return [
         {"fromFieldPath": "spec.parameters.region", "toFieldPath": "spec.forProvider.region"},
@@ -84,6 +91,24 @@ def request() -> FunctionRequest:
     return FunctionRequest(observed=State(Resource(xr), observed), input=spec)
 
 
+async def published(asked: FunctionRequest, calls: int) -> float:
+    """Calls a second of the Go function, as our runner makes them. Raises ProgramMissing."""
+    with tempfile.TemporaryDirectory() as directory:
+        async with serving("function-patch-and-transform", Path(directory)) as go:
+            answer = await go(asked)
+            assert answer.fatal is None and len(answer.desired.resources) == RESOURCES
+
+            async def caller() -> None:
+                for _ in range(calls // IN_FLIGHT):
+                    await go(asked)
+
+            started = time.perf_counter()
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(IN_FLIGHT):
+                    tasks.create_task(caller())
+            return calls // IN_FLIGHT * IN_FLIGHT / (time.perf_counter() - started)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=2000)
@@ -107,6 +132,13 @@ def main(arguments: list[str] | None = None) -> int:
         f"later calls: median {median(times) * 1e6:,.0f} µs, p99 {sorted(times)[int(calls * 0.99)] * 1e6:,.0f} µs"
     )
     report.at_most("one warm call, median", median(times) * 1e6, 1000, "µs")
+    try:
+        peer = asyncio.run(published(asked, calls))
+    except ProgramMissing as error:
+        report.note(f"not compared with the Go function: {error}")
+    else:
+        report.note(f"{calls / sum(times):,.0f} calls/s; the Go function over gRPC: {peer:,.0f} calls/s")
+        report.at_least("throughput, of that of the Go function over gRPC", calls / sum(times) / peer, 1.0)
     return 1 if report.failures else 0
 
 
