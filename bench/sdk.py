@@ -173,7 +173,7 @@ _SERIALS = itertools.count(1)
 
 
 def one_object_request() -> bytes:
-    state = State(Resource({"kind": "X"}), ResourceMap(web=Resource(made_object(1))))
+    state = State(Resource({"kind": "X"}), ResourceMap({"web": made_object(1)}))
     return Codec().encode_request(RunFunctionRequest(desired=state))
 
 
@@ -182,7 +182,7 @@ def five_object_request(*, changed: int) -> bytes:
     objects = [made_object(number) for number in range(5)]
     for each in objects[:changed]:
         each["metadata"]["annotations"]["serial"] = SERIAL.decode()
-    observed = State(resources=ResourceMap(zip(NAMES, map(Resource, objects), strict=True)))
+    observed = State(resources=ResourceMap(dict(zip(NAMES, objects, strict=True))))
     return Codec().encode_request(RunFunctionRequest(observed=observed))
 
 
@@ -232,7 +232,7 @@ def building(report: Report, rounds: int) -> None:
         objects[0]["spec"]["replicas"] = turn
         versions = [("uid-0", str(turn)), *((f"uid-{number}", "1") for number in range(1, 10))]
         resources = (Resource(each, version=version) for each, version in zip(objects, versions, strict=True))
-        observed = State(resources=ResourceMap(zip(names, resources, strict=True)))
+        observed = State(resources=ResourceMap(dict(zip(names, resources, strict=True))))
         return codec.encode_request(RunFunctionRequest(observed=observed))
 
     def theirs() -> bytes:

@@ -20,7 +20,7 @@ import pytest
 from planform_sdk import Request, Response, function
 from planform_sdk.logs import trace_id, traceparent
 from planform_sdk.proto import METHODS
-from planform_sdk.server import FunctionServer, ServeError, Settings
+from planform_sdk.server import Endpoint, FunctionServer, ServeError, Settings
 from planform_sdk.types import RequestMeta, Resource, RunFunctionRequest, RunFunctionResponse, State
 from planform_sdk.wire import Codec
 from tests.interop.conftest import Authority, client_credentials
@@ -187,7 +187,32 @@ async def test_health_is_checked_and_watched() -> None:
         assert await watch.read() == serving_now
         server.health.set_serving(False)
         assert await watch.read() == not_serving
-        watch.cancel()
+        server.health.set_serving(True)
+        assert await watch.read() == serving_now
+        last = asyncio.create_task(watch.read())
+        await asyncio.sleep(0)  # let it ask before the end
+        await server.stop()
+        assert await last == not_serving
+        assert await watch.read() is grpc.aio.EOF
+
+
+async def test_an_answer_that_cannot_be_sent_is_a_fatal_result_with_the_reason() -> None:
+    @function(name="careless")
+    def careless(req: Request[Any], rsp: Response) -> None:
+        if req.xr.get("details"):
+            rsp.xr.connection_details["user"] = "text"  # type: ignore[assignment]  # authors need not use a type checker
+        else:
+            rsp.desired.resources["bad"] = {"spec": object()}
+
+    endpoint = Endpoint(careless)
+    for details, reason in ((False, 'resource "bad" cannot be encoded'), (True, "cannot be encoded: expected bytes")):
+        given = RunFunctionRequest(meta=RequestMeta("t"), observed=State(Resource({"details": details})))
+        response = CODEC.decode_response(await endpoint.answer(CODEC.encode_request(given)))
+        assert response.meta.tag == "t"
+        assert response.results[0].reason == "InvalidResponse"
+        assert reason in response.results[0].message
+        assert 'function "careless"' in response.results[0].message
+    assert 'outcome="fatal"} 2' in endpoint.metrics.text()
 
 
 async def test_reflection_lists_the_services_and_gives_their_file() -> None:

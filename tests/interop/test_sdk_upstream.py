@@ -151,7 +151,9 @@ async def test_upstreams_function_answers_a_request_of_ours(
     request = RunFunctionRequest(
         meta=RequestMeta("t-2", [Capability.CAPABILITIES, Capability.REQUIRED_RESOURCES]),
         observed=State(Resource({"spec": {"size": 3}})),
-        desired=State(resources=ResourceMap(earlier=Resource({"kind": "Earlier", "n": [1, 2.5, None]}, ready=True))),
+        desired=State(
+            resources=ResourceMap({"earlier": Resource({"kind": "Earlier", "n": [1, 2.5, None]}, ready=True)})
+        ),
         input={"namespace": "team-a"},
         context={"k": {"v": 1}},
         credentials={"cloud": {"token": b"secret"}},

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import planform_sdk
 from planform_sdk.__main__ import UnknownFunction, add_flags, load, settings_from
 from planform_sdk.server import DEFAULT_ADDRESS, ServeError
 
@@ -50,6 +51,19 @@ def test_every_other_block_of_the_how_to_runs() -> None:
         exec(compile(code, str(PAGE), "exec"), space)
         ran += 1
     assert ran >= 5
+
+
+def test_the_readme_runs() -> None:
+    readme = (Path(__file__).parents[2] / "sdk" / "README.md").read_text()
+    space: dict[str, Any] = {"__name__": "readme"}
+    for match in BLOCK.finditer(readme):
+        exec(compile(match["code"], "sdk/README.md", "exec"), space)
+    assert "hello" in space
+
+
+def test_what_the_package_says_it_has_is_there() -> None:
+    assert sorted(planform_sdk.__all__) == planform_sdk.__all__
+    assert all(hasattr(planform_sdk, name) for name in planform_sdk.__all__)
 
 
 def parser() -> argparse.ArgumentParser:

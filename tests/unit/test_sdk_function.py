@@ -29,7 +29,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def request(**fields: Any) -> RunFunctionRequest:
-    earlier = State(Resource({"status": {"a": 1}}), ResourceMap(old=Resource({"kind": "Old"}, ready=True)))
+    earlier = State(Resource({"status": {"a": 1}}), ResourceMap({"old": Resource({"kind": "Old"}, ready=True)}))
     given: dict[str, Any] = {"meta": RequestMeta("the-tag"), "desired": earlier, "context": {"k": "v"}, **fields}
     return RunFunctionRequest(**given)
 
@@ -89,7 +89,7 @@ async def test_results_conditions_and_output_reach_the_response() -> None:
         rsp.condition("DatabaseReady", False, reason="Starting", message="wait")
         rsp.condition("Known", None, reason="Asking")
         rsp.output = {"x": 1}
-        rsp.ttl = timedelta(minutes=5)
+        rsp.ttl = 300
 
     response = await tell.run(request())
     assert [(r.severity, r.message, r.reason, r.target) for r in response.results] == [
@@ -248,7 +248,7 @@ async def test_credentials_environment_and_connection_details_are_at_hand() -> N
         assert req.observed.resources["db"].condition("Synced") is None
 
     db = Resource({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
-    observed = State(Resource({}, connection_details={"user": b"me"}), ResourceMap(db=db))
+    observed = State(Resource({}, connection_details={"user": b"me"}), ResourceMap({"db": db}))
     response = await reads.run(
         request(observed=observed, credentials={"aws": {"key": b"s"}}, context={ENVIRONMENT: {"zone": "a"}})
     )
@@ -267,7 +267,7 @@ async def test_models_may_be_assigned_and_read() -> None:
         observed = req.observed.resources["b"].as_model(Bucket)
         rsp.desired.resources["b"] = Bucket(kind=observed.kind + "2")
 
-    given = request(observed=State(resources=ResourceMap(b=Resource({"kind": "Bucket", "apiVersion": "s3/v1"}))))
+    given = request(observed=State(resources=ResourceMap({"b": Resource({"kind": "Bucket", "apiVersion": "s3/v1"})})))
     response = await typed.run(given)
     assert response.desired.resources["b"].resource == {"kind": "Bucket2", "apiVersion": "s3/v1"}
 
@@ -292,3 +292,16 @@ def test_a_decorated_function_is_still_callable_and_documented() -> None:
     assert rsp.results[0].message == "called"
     assert my_function.__doc__ == "Says what it does."
     assert my_function.name == "my-function"
+
+
+async def test_resources_may_be_put_in_by_every_way_a_dictionary_has() -> None:
+    @function
+    def puts(req: Request[Any], rsp: Response) -> None:
+        resources = rsp.desired.resources
+        resources.update({"a": {"kind": "A"}})
+        resources.setdefault("b", {"kind": "B"}).ready = True
+        resources.setdefault("old", {"kind": "New"})
+
+    resources = (await puts.run(request())).desired.resources
+    assert [resources[name].kind for name in ("a", "b", "old")] == ["A", "B", "Old"]
+    assert resources["b"].ready is Ready.TRUE

@@ -170,8 +170,8 @@ def test_a_request_that_passes_on_what_a_peer_sent_has_the_bytes_of_an_equal_one
 
 
 def test_equal_requests_have_equal_bytes_whatever_the_order_of_their_parts() -> None:
-    one = RunFunctionRequest(observed=State(resources=ResourceMap(a=Resource({"x": 1, "y": 2}), b=Resource({"z": 3}))))
-    two = RunFunctionRequest(observed=State(resources=ResourceMap(b=Resource({"z": 3}), a=Resource({"y": 2, "x": 1}))))
+    one = RunFunctionRequest(observed=State(resources=ResourceMap({"a": {"x": 1, "y": 2}, "b": {"z": 3}})))
+    two = RunFunctionRequest(observed=State(resources=ResourceMap({"b": {"z": 3}, "a": {"y": 2, "x": 1}})))
     assert Codec().encode_request(one) == Codec().encode_request(two)
 
 
@@ -205,7 +205,7 @@ def test_nonsense_is_refused_by_name() -> None:
 
 def test_an_object_that_cannot_be_encoded_is_named() -> None:
     bad: dict[str, Any] = {"spec": object()}
-    response = RunFunctionResponse(desired=State(resources=ResourceMap(bucket=Resource(bad))))
+    response = RunFunctionResponse(desired=State(resources=ResourceMap({"bucket": bad})))
     with pytest.raises(WireError, match='resource "bucket" cannot be encoded'):
         Codec().encode_response(response)
 

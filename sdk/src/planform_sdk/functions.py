@@ -22,8 +22,9 @@ from typing import Any, overload
 import msgspec
 
 from planform_sdk.request import Request
+from planform_sdk.resource import copy_object
 from planform_sdk.response import DEFAULT_TTL, Response
-from planform_sdk.types import RunFunctionRequest, RunFunctionResponse, copy_object
+from planform_sdk.types import RunFunctionRequest, RunFunctionResponse
 
 Handler = Callable[[Request[Any], Response], Awaitable[None] | None]
 

@@ -22,7 +22,13 @@ class Health:
     def __init__(self, services: Iterable[str]) -> None:
         self._services = {"", *services}
         self._serving = False
+        self._stopped = False
         self._changed = asyncio.Event()
+
+    def stop(self) -> None:
+        """Say that no more calls are taken, and end all watches, which else would hold up the server's end."""
+        self._stopped = True
+        self.set_serving(False)
 
     def set_serving(self, serving: bool) -> None:
         self._serving = serving
@@ -57,6 +63,8 @@ class Health:
             if status != last:
                 last = status
                 yield status
+            if self._stopped:
+                return
             await changed.wait()
 
 

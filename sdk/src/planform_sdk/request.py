@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
+from planform_sdk.resource import copy_object
 from planform_sdk.types import (
     ENVIRONMENT,
     Capability,
@@ -16,7 +17,6 @@ from planform_sdk.types import (
     RunFunctionRequest,
     SchemaSelector,
     State,
-    copy_object,
 )
 
 I = TypeVar("I")  # noqa: E741

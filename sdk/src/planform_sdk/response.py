@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from planform_sdk.resource import copy_object
 from planform_sdk.types import (
     Condition,
     Object,
@@ -18,7 +19,6 @@ from planform_sdk.types import (
     State,
     Status,
     Target,
-    copy_object,
     undecoded,
 )
 
@@ -31,7 +31,7 @@ class Response:
     """One answer. Desired state and context are passed through unless the function changes them."""
 
     def __init__(self, request: RunFunctionRequest, *, ttl: timedelta | None) -> None:
-        self.ttl: timedelta | None = ttl
+        self._ttl = ttl
         self.output: Object | None = None
         self.results: list[Result] = []
         self.conditions: list[Condition] = []
@@ -51,6 +51,15 @@ class Response:
     def xr(self) -> Resource:
         """The desired XR, of which only `status`, connection details and readiness take effect."""
         return self.desired.composite
+
+    @property
+    def ttl(self) -> timedelta | None:
+        """How long the answer stays good; None says nothing about it. May be set in seconds."""
+        return self._ttl
+
+    @ttl.setter
+    def ttl(self, value: timedelta | float | None) -> None:
+        self._ttl = timedelta(seconds=value) if isinstance(value, int | float) else value
 
     @property
     def context(self) -> dict[str, Any]:
@@ -98,7 +107,7 @@ class Response:
     def to_plain(self) -> RunFunctionResponse:
         """The answer as it goes to the caller."""
         return RunFunctionResponse(
-            meta=ResponseMeta(self._request.meta.tag, self.ttl),
+            meta=ResponseMeta(self._request.meta.tag, self._ttl),
             desired=undecoded(self._request, "desired") if self._desired is None else self._desired,
             results=self.results,
             context=undecoded(self._request, "context") if self._context is None else self._context,

@@ -71,8 +71,9 @@ class Endpoint:
             response = await self.function.run(request)
             try:
                 encoded = self._codec.encode_response(response)
-            except WireError as error:
-                message = f'function "{self.function.name}": {error}'
+            except Exception as error:  # whatever the author put into the answer
+                logger.exception("the answer cannot be encoded", extra={"function": self.function.name})
+                message = f'function "{self.function.name}" gave an answer that cannot be sent: {error}'
                 response = RunFunctionResponse(
                     meta=ResponseMeta(request.meta.tag),
                     desired=request.desired,
@@ -122,7 +123,7 @@ class FunctionServer:
 
     async def stop(self) -> None:
         """Say that no more calls are taken, let those under way end within the grace period, and close."""
-        self.health.set_serving(False)
+        self.health.stop()
         if self._metrics_server is not None:
             self._metrics_server.close()
         await self._server.stop(self._settings.grace_seconds)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planform_sdk.functions import Function
+from planform_sdk.resource import copy_object
 from planform_sdk.types import (
     ENVIRONMENT,
     Capability,
@@ -31,7 +32,6 @@ from planform_sdk.types import (
     Schema,
     Severity,
     State,
-    copy_object,
 )
 from planform_sdk.wire import Codec
 

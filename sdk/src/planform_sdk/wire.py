@@ -14,6 +14,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from planform_sdk.proto import PACKAGES, envelopes, message_class
+from planform_sdk.resource import Shared
 from planform_sdk.structs import EncodedStruct, StructCodec
 from planform_sdk.types import (
     Capability,
@@ -34,7 +35,6 @@ from planform_sdk.types import (
     Schema,
     SchemaSelector,
     Severity,
-    Shared,
     State,
     Status,
     Target,
