@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools.testbins import Go, Product, Unavailable, Workshop, cache_directory, is_intact, locked, make, place
 
-from planform.functions.endpoints import FixedEndpoints, Remote
+from planform.functions.endpoints import ClientTls, FixedEndpoints, Remote
 from planform.functions.grpc_transport import GrpcRunner
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse
@@ -89,12 +89,18 @@ class GoFunction:
 
 
 @asynccontextmanager
-async def serving(name: str, directory: Path) -> AsyncIterator[GoFunction]:
-    """Serve a function in plain text on loopback for the length of the block."""
+async def serving(name: str, directory: Path, certificates: Path | None = None) -> AsyncIterator[GoFunction]:
+    """Serve a function on loopback for the length of the block.
+
+    With mutual TLS if there is a directory with `ca.crt`, and with `tls.crt` and `tls.key` that both sides show; else
+    in plain text.
+    """
     program = built(name)
     [port] = free_ports(1)
     address = f"127.0.0.1:{port}"
-    command = [str(program), "--insecure", "--network", "tcp", "--address", address]
+    security = ["--insecure"] if certificates is None else ["--tls-certs-dir", str(certificates)]
+    command = [str(program), *security, "--network", "tcp", "--address", address]
+    remote = Remote(f"ipv4:{address}", _client_tls(certificates), server_name="localhost" if certificates else "")
     with running(command, directory / f"{name}.log") as child:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while not child.has_ended():
@@ -106,5 +112,12 @@ async def serving(name: str, directory: Path) -> AsyncIterator[GoFunction]:
                 writer.close()
                 break
         assert not child.has_ended(), child.output_tail()
-        async with GrpcRunner(FixedEndpoints({name: Remote(f"ipv4:{address}")})) as runner:
+        async with GrpcRunner(FixedEndpoints({name: remote})) as runner:
             yield GoFunction(name, runner)
+
+
+def _client_tls(certificates: Path | None) -> ClientTls | None:
+    if certificates is None:
+        return None
+    authority, certificate, key = ((certificates / file).read_bytes() for file in ("ca.crt", "tls.crt", "tls.key"))
+    return ClientTls(authority, certificate, key)

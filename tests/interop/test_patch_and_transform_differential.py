@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ async def test_a_hundred_generated_requests_have_the_same_answer_from_both(publi
     used: set[str] = set()
     fatal = 0
     for seed in SEEDS:
-        request = Author(seed).request()
+        request = _request(seed)
         ours, theirs = function(request), await published(request)
         compared = Comparison(request, ours, theirs)
         assert compared.ours == compared.theirs, f"seed {seed}"
@@ -111,6 +111,15 @@ async def test_a_hundred_generated_requests_have_the_same_answer_from_both(publi
         fatal += ours.fatal is not None
     assert used <= RULES, "what is let pass must be listed"
     assert fatal < len(SEEDS) / 2, "most requests must get as far as a desired state"
+
+
+async def test_the_published_function_answers_the_same_over_mutual_tls(
+    tmp_path: Path, issue: Callable[[str], Path]
+) -> None:
+    request = next(request for request in map(_request, SEEDS) if function(request).fatal is None)
+    async with serving("function-patch-and-transform", tmp_path, issue("localhost")) as served:
+        compared = Comparison(request, function(request), await served(request))
+    assert compared.ours == compared.theirs
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
@@ -124,6 +133,10 @@ def test_every_improvement_says_why_and_differs() -> None:
     for entry in ENTRIES:
         assert entry["why"]
         assert entry["upstream"] != entry["planform"], entry["name"]
+
+
+def _request(seed: int) -> FunctionRequest:
+    return Author(seed).request()
 
 
 def asked(entry: Object) -> FunctionRequest:
