@@ -21,7 +21,7 @@ from tests.faults.traces import Order, traced_plane
 WRITERS = 6
 ROUNDS = 10
 SMALL = (40, 400, 4_000)
-LARGE = (40, 4_000, 60_000, 400_000)  # enough for the write-ahead log to be moved into the database meanwhile
+LARGE = (40, 4_000, 40_000, 200_000)  # enough for the write-ahead log to be moved into the database meanwhile
 SELECTOR = "writer+in+(0,3,fence)"
 
 
@@ -58,7 +58,7 @@ class Crashes:
                 tasks.create_task(watcher.run(connection))
             for writer, connection in zip(self.writers, connections[2:], strict=True):
                 tasks.create_task(writer.run(connection, acknowledged))
-            for _ in range(self.choose.randint(1, 150)):
+            for _ in range(self.choose.randint(1, 100)):
                 await acknowledged.acquire()
             await asyncio.sleep(self.choose.uniform(0, 0.004))
             plane.kill()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -60,6 +60,14 @@ class Peer:
         else:
             body = await self.reader.readexactly(int(headers["content-length"]))
         return int(head[0].split()[1]), headers, body
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(5000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not happen")
 
 
 @asynccontextmanager
@@ -171,6 +179,49 @@ async def test_half_a_request_and_an_idle_connection_are_closed_by_the_sweep() -
         for connection in list(server.connections):
             connection.enforce(now + 20)
         assert await idle.reader.read() == b""
+
+
+async def test_a_request_that_drips_in_is_timed_from_its_first_byte() -> None:
+    async with serving(replace(Limits(), request_seconds=1.0)) as (server, port), peer(port) as slow:
+        await slow.send(b"GE")
+        async with peer(port) as other:
+            await other.send(b"GET / HTTP/1.1\r\n\r\n")
+            await other.answer()
+        [connection] = [each for each in server.connections if each._received]
+        began = connection._since
+        await slow.send(b"T /dripping")
+        async with peer(port) as other:
+            await other.send(b"GET / HTTP/1.1\r\n\r\n")
+            await other.answer()
+        assert (connection._received, connection._since) == (13, began)
+        connection.enforce(began + 1.5)
+        assert (await slow.answer())[0] == 408
+
+
+async def test_whoever_does_not_read_an_answer_gets_no_further_one() -> None:
+    async with serving() as (server, port), peer(port) as greedy:
+        body = b"x" * 1_000_000
+        for _ in range(12):
+            greedy.writer.write(b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        await until(lambda: any(connection._stalled_since for connection in server.connections))
+        assert server.requests < 12
+        for _ in range(12):
+            assert len((await greedy.answer())[2]) > len(body)
+        assert server.buffered == 0
+
+
+async def test_bodies_of_all_connections_share_one_budget() -> None:
+    async with serving(replace(Limits(), buffered_bytes=1000)) as (server, port), peer(port) as first:
+        await first.send(b"POST / HTTP/1.1\r\ncontent-length: 901\r\n\r\n" + b"x" * 900)
+        await until(lambda: server.buffered == 900)
+        async with peer(port) as second:
+            await second.send(b"POST / HTTP/1.1\r\ncontent-length: 200\r\n\r\n" + b"x" * 200)
+            assert (await second.answer())[0] == 429
+        await first.send(b"x")
+        assert (await first.answer())[0] == 200
+        async with peer(port) as third:
+            await third.send(b"POST / HTTP/1.1\r\ncontent-length: 900\r\n\r\n" + b"x" * 900)
+            assert (await third.answer())[0] == 200
 
 
 async def test_a_reader_that_does_not_read_is_closed_and_nobody_else_notices() -> None:
