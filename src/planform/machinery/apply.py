@@ -184,7 +184,7 @@ class _Reach:
 
 
 def _created(node: TypeNode, obj: Object) -> Fields:
-    """What writing a whole new object claims: the same as subtracting UNTRACKED_FIELDS, without building those first."""
+    """What writing a whole new object claims: as if UNTRACKED_FIELDS were subtracted, without building those first."""
     tracked = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
     metadata = {name: value for name, value in obj.get("metadata", {}).items() if name not in UNTRACKED_METADATA}
     if metadata:
