@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -36,6 +37,7 @@ from planform_sdk.types import Resource, ResourceMap, RunFunctionRequest, State
 from planform_sdk.wire import Codec
 
 IN_FLIGHT = 32
+ROUNDS_PER_SERVER = 3
 NAMES = [f"resource-{number}" for number in range(5)]
 SERIAL = b"serial-00000000"  # replaced before each call, so that no two are alike
 
@@ -187,27 +189,30 @@ def five_object_request(*, changed: int) -> bytes:
 
 
 def throughput(report: Report, seconds: float, rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    """New servers every few rounds, since a process keeps the luck it had with memory and cores at its start."""
+    figures: dict[str, list[float]] = defaultdict(list)
+    one, few, all_five = one_object_request(), five_object_request(changed=1), five_object_request(changed=5)
+    with tempfile.TemporaryDirectory() as folder:
         authority = Authority("bench")
         server_side = authority.issue(Path(folder) / "server", "server")
         caller_side = authority.issue(Path(folder) / "caller", "caller")
-        echo, plain = stack.enter_context(served("echo")), stack.enter_context(served("trivial"))
-        secure = stack.enter_context(served("trivial", server_side))
-        ours, theirs = stack.enter_context(served("five")), stack.enter_context(served("upstream"))
-        one, few, all_five = one_object_request(), five_object_request(changed=1), five_object_request(changed=5)
-        runs: dict[str, Callable[[], Any]] = {
-            "echo": lambda: calls_a_second(echo, one, seconds),
-            "trivial": lambda: calls_a_second(plain, one, seconds),
-            "trivial, TLS": lambda: calls_a_second(secure, one, seconds, caller_side),
-            "five": lambda: calls_a_second(ours, few, seconds),
-            "five, upstream": lambda: calls_a_second(theirs, few, seconds),
-            "all five": lambda: calls_a_second(ours, all_five, seconds),
-            "all five, upstream": lambda: calls_a_second(theirs, all_five, seconds),
-        }
-        figures: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in range(rounds):
-            for name, run in runs.items():
-                figures[name].append(asyncio.run(run()))
+        for first in range(0, rounds, ROUNDS_PER_SERVER):
+            with ExitStack() as stack:
+                echo, plain, ours, theirs = (
+                    stack.enter_context(served(which)) for which in ("echo", "trivial", "five", "upstream")
+                )
+                secure = stack.enter_context(served("trivial", server_side))
+                for _ in range(first, min(rounds, first + ROUNDS_PER_SERVER)):
+                    for name, port, request, certificates in (
+                        ("echo", echo, one, None),
+                        ("trivial", plain, one, None),
+                        ("trivial, TLS", secure, one, caller_side),
+                        ("five", ours, few, None),
+                        ("five, upstream", theirs, few, None),
+                        ("all five", ours, all_five, None),
+                        ("all five, upstream", theirs, all_five, None),
+                    ):
+                        figures[name].append(asyncio.run(calls_a_second(port, request, seconds, certificates)))
 
     def ratio(name: str, peer: str) -> float:
         return sum(figures[name]) / sum(figures[peer])

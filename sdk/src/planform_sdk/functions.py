@@ -10,7 +10,6 @@ in its own process with `await it.run(request)`. It is still callable as it was 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import re
@@ -94,6 +93,8 @@ class Function:
             assert pending is not None
             await pending
         elif self.blocking:
+            import asyncio  # costs more than all the rest of this package; whoever awaits us has it already
+
             await asyncio.to_thread(self.handler, req, response)
         else:
             started = time.perf_counter()
