@@ -13,7 +13,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from planform.functions.runner import BuiltinFunction
+from planform.functions.runner import BuiltinFunction, WaitingFunction
+
+Builtin = BuiltinFunction | WaitingFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ _NAMES: Final = (
     BuiltinName("starlark", "composes resources with a Starlark script"),
     BuiltinName("cel-filter", "leaves resources out where a CEL expression says so"),
     BuiltinName("cel-validation", "fails a pipeline where a CEL expression does not hold"),
+    BuiltinName("tag-manager", "adds tags, labels and annotations to composed resources"),
+    BuiltinName("status-transformer", "sets conditions and tells events by what other conditions say"),
     BuiltinName("python", "composes resources with a Python script, in a sandbox"),
 )
 _BY_NAME: Final = {spelling: entry for entry in _NAMES for spelling in (entry.name, *entry.aliases)}
@@ -47,7 +51,7 @@ _PUBLISHERS: Final = frozenset({"crossplane-contrib", "crossplane", "upbound", "
 _PREFIX: Final = "function-"
 
 
-def find_builtin(reference: str) -> BuiltinFunction | None:
+def find_builtin(reference: str) -> Builtin | None:
     """The built-in that a function's name or a package reference means, with or without tag and digest; else None."""
     repository = reference.partition("@")[0]
     *path, last = repository.split("/")
@@ -63,8 +67,8 @@ def list_builtins() -> Iterable[BuiltinName]:
 
 
 @cache
-def _load(entry: BuiltinName) -> BuiltinFunction | None:
+def _load(entry: BuiltinName) -> Builtin | None:
     if find_spec(entry.module) is None:
         return None
-    function: BuiltinFunction = import_module(entry.module).function
+    function: Builtin = import_module(entry.module).function
     return function

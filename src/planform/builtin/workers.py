@@ -1,0 +1,211 @@
+"""Calls of built-in functions that may take long or use much: they are made in a child process that can be killed.
+
+A worker is `python -m planform.builtin.workers MODULE`. It reads requests and writes responses, one at a time, framed
+by their length, and answers each with `MODULE.function.call`. It stays for the next call; a call that takes too long,
+or ends the worker by what it does, costs that call alone, and the next one gets a new worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import selectors
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.sandbox import Limits, detect_isolation
+from planform.sandbox.child import surroundings
+from planform.sandbox.isolation import confined
+
+MEMORY: Final = 512 << 20
+IDLE_SECONDS: Final = 60.0
+"""After so long without a call a worker ends by itself."""
+_HEAD: Final = struct.Struct(">I")
+_CHUNK: Final = 1 << 20
+_DESCRIPTORS: Final = ("stdin", "stdout")
+
+
+class Worked(Protocol):
+    """What a worker's module has under the name `function`."""
+
+    def call(self, request: FunctionRequest, /) -> FunctionResponse: ...
+
+
+class WorkerGone(Exception):
+    """The call was out of time, or ended its worker; the text says which."""
+
+
+class Workers:
+    """The workers of one function: at most `most` calls at a time, the others wait for their turn."""
+
+    def __init__(self, module: str, *, most: int = 2, memory: int = MEMORY) -> None:
+        self._module = module
+        self._limits = Limits(memory=memory).for_server()
+        # Each thread has a worker of its own, and outlives it, as a child of ours dies with the thread that started it.
+        # All that these threads do is wait for pipes.
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix=f"{module.rpartition('.')[2]}-worker")
+        self._own = threading.local()
+
+    async def call(self, request: FunctionRequest, *, seconds: float) -> FunctionResponse:
+        """The function's answer. Raises WorkerGone. Cancelling it ends the worker."""
+        call = _Call(msgspec.json.encode(request), seconds)
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, call)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        return msgspec.json.decode(answer, type=FunctionResponse)
+
+    def _exchange(self, call: _Call) -> bytes:
+        worker: _Worker | None = getattr(self._own, "worker", None)
+        if worker is None or not worker.alive:
+            worker = self._own.worker = _Worker(self._module, self._limits)
+        return call.make(worker)
+
+
+class _Call:
+    """One exchange with a worker, which another thread may cancel."""
+
+    def __init__(self, asked: bytes, seconds: float) -> None:
+        self._asked = asked
+        self._seconds = seconds
+        self._worker: _Worker | None = None
+        self._cancelled = False
+        self._lock = threading.Lock()
+
+    def make(self, worker: _Worker) -> bytes:
+        with self._lock:
+            if self._cancelled:
+                return b""
+            self._worker = worker
+        try:
+            return worker.exchange(self._asked, self._seconds)
+        except BaseException:
+            worker.end()
+            raise
+        finally:
+            with self._lock:
+                self._worker = None
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._worker is not None:
+                self._worker.kill()
+
+
+class _Worker:
+    """A child process and the two pipes to it."""
+
+    def __init__(self, module: str, limits: Limits) -> None:
+        self._scratch = Path(tempfile.mkdtemp(prefix="planform-worker-"))
+        command = [sys.executable, "-m", __spec__.name, module]
+        self._process = subprocess.Popen(
+            confined(command, limits, detect_isolation(), scratch=self._scratch),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self._scratch,
+            env=surroundings(self._scratch, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}),
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._asking, self._answering = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._asking, False)
+
+    @property
+    def alive(self) -> bool:
+        if self._process.poll() is None:
+            return True
+        self.end()
+        return False
+
+    def exchange(self, asked: bytes, seconds: float) -> bytes:
+        deadline = time.monotonic() + seconds
+        try:
+            self._send(_HEAD.pack(len(asked)) + asked, deadline, seconds)
+            (length,) = _HEAD.unpack(self._receive(_HEAD.size, deadline, seconds))
+            return self._receive(length, deadline, seconds)
+        except (BrokenPipeError, EOFError):
+            raise WorkerGone("it ended its own process, most likely for want of memory") from None
+
+    def _send(self, data: bytes, deadline: float, seconds: float) -> None:
+        rest = memoryview(data)
+        while rest:
+            self._wait(self._asking, selectors.EVENT_WRITE, deadline, seconds)
+            rest = rest[os.write(self._asking, rest[:_CHUNK]) :]
+
+    def _receive(self, length: int, deadline: float, seconds: float) -> bytes:
+        found = bytearray()
+        while len(found) < length:
+            self._wait(self._answering, selectors.EVENT_READ, deadline, seconds)
+            chunk = os.read(self._answering, min(length - len(found), _CHUNK))
+            if not chunk:
+                raise EOFError
+            found += chunk
+        return bytes(found)
+
+    def _wait(self, descriptor: int, event: int, deadline: float, seconds: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, event)
+            if not selector.select(max(deadline - time.monotonic(), 0)):
+                raise WorkerGone(f"it took longer than {seconds:g} s and was stopped")
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it if need be, bury it, and take away what is left of it."""
+        self.kill()
+        for name in _DESCRIPTORS:
+            getattr(self._process, name).close()
+        self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _serve(function: Worked) -> None:
+    """Answer until nobody asks any more. What the function prints goes nowhere."""
+    asking, answering = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    for asked in _frames(asking):
+        answer = msgspec.json.encode(function.call(msgspec.json.decode(asked, type=FunctionRequest)))
+        data = memoryview(_HEAD.pack(len(answer)) + answer)
+        while data:
+            data = data[os.write(answering, data) :]
+
+
+def _frames(asking: int) -> Iterator[bytes]:
+    def read(length: int) -> bytes:
+        found = bytearray()
+        while len(found) < length and (chunk := os.read(asking, min(length - len(found), _CHUNK))):
+            found += chunk
+        return bytes(found)
+
+    with selectors.DefaultSelector() as selector:
+        selector.register(asking, selectors.EVENT_READ)
+        while selector.select(IDLE_SECONDS):
+            head = read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                return
+            yield read(*_HEAD.unpack(head))
+
+
+if __name__ == "__main__":
+    _serve(importlib.import_module(sys.argv[1]).function)
