@@ -191,13 +191,17 @@ def from_system(name: str) -> Recipe:
     return recipe
 
 
-def from_go(module: str, version: str, package: str, name: str, flags: str = "") -> Recipe:
-    """Build one command of a Go module, in a module of its own, so that the dependencies are those of its release."""
+def from_go(module: str, version: str, package: str, name: str, flags: str = "", calls_itself: str = "") -> Recipe:
+    """Build one command of a Go module, in a module of its own, so that the dependencies are those of its release.
+
+    `calls_itself` is what the module's own go.mod says, where that is not where it is published.
+    """
 
     def recipe(workshop: Workshop, out: Path) -> str:
         go = Go.find(workshop)
         source = go.download(module, version)
-        go.write_module(requires=f"{module} v{version}", language=source.language, replaces={})
+        moved = {calls_itself: f"{module} v{version}"} if calls_itself else {}
+        go.write_module(requires=f"{calls_itself or module} v{version}", language=source.language, replaces=moved)
         go.build([package], flags, out / name)
         return f"go {package}@v{version}"
 
@@ -226,6 +230,9 @@ def from_kubernetes_source(*commands: str) -> Recipe:
 
     return recipe
 
+
+CONTRIB = "github.com/crossplane-contrib"
+"""Where functions of others are published; the versions below are the newest whose modules the public proxy has."""
 
 PRODUCTS = (
     Product(
@@ -279,6 +286,33 @@ PRODUCTS = (
         ("strace",),
         "distribution",
         (from_system("strace"), from_debian("strace")),
+    ),
+    Product(
+        ("function-patch-and-transform",),
+        "0.5.0",
+        (
+            from_go(
+                f"{CONTRIB}/function-patch-and-transform",
+                "0.5.0",
+                f"{CONTRIB}/function-patch-and-transform",
+                "function-patch-and-transform",
+            ),
+        ),
+        proof=("--help",),
+    ),
+    Product(
+        ("function-auto-ready",),
+        "0.7.0",
+        (
+            from_go(
+                f"{CONTRIB}/function-auto-ready",
+                "0.7.0",
+                "github.com/crossplane/function-auto-ready",
+                "function-auto-ready",
+                calls_itself="github.com/crossplane/function-auto-ready",
+            ),
+        ),
+        proof=("--help",),
     ),
 )
 NAMES = tuple(name for product in PRODUCTS for name in product.names)

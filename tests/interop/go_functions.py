@@ -9,69 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-
-from tools.testbins import Go, Product, Unavailable, Workshop, cache_directory, is_intact, locked, make, place
 
 from planform.functions.endpoints import ClientTls, FixedEndpoints, Remote
 from planform.functions.grpc_transport import GrpcRunner
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse
 from tests.harness.processes import free_ports, running
-from tests.harness.programs import ProgramMissing
+from tests.harness.programs import programs
 
 _PATIENCE_SECONDS = 20.0
 _CALL_SECONDS = 20.0
-
-
-@dataclass(frozen=True)
-class Published:
-    """A release of a function: where its module is, and what the module calls itself."""
-
-    version: str
-    module: str
-    package: str
-
-    def build(self, workshop: Workshop, out: Path) -> str:
-        """A recipe of `tools.testbins`."""
-        go = Go.find(workshop)
-        source = go.download(self.module, self.version)
-        moved = {} if self.package == self.module else {self.package: f"{self.module} v{self.version}"}
-        go.write_module(requires=f"{self.package} v{self.version}", language=source.language, replaces=moved)
-        go.build([self.package], "", out / self.module.rpartition("/")[2])
-        return f"go {self.module}@v{self.version}"
-
-
-PUBLISHED = {
-    "function-patch-and-transform": Published(
-        "0.5.0",
-        "github.com/crossplane-contrib/function-patch-and-transform",
-        "github.com/crossplane-contrib/function-patch-and-transform",
-    ),
-    "function-auto-ready": Published(
-        "0.7.0", "github.com/crossplane-contrib/function-auto-ready", "github.com/crossplane/function-auto-ready"
-    ),
-}
-"""The newest releases whose modules the public proxy hands out."""
-
-
-@cache
-def built(name: str) -> Path:
-    """The program of a published function, made first if need be. Raises ProgramMissing."""
-    source = PUBLISHED[name]
-    product = Product((name,), source.version, (source.build,), proof=("--help",))
-    directory = cache_directory()
-    program = place(directory, product, name)
-    try:
-        if not is_intact(program):
-            with locked(directory, name):
-                if not is_intact(program):
-                    make(directory, product)
-    except (Unavailable, OSError) as error:
-        raise ProgramMissing(f"{name} {source.version}: {error}") from error
-    return program
 
 
 class GoFunction:
@@ -79,7 +27,7 @@ class GoFunction:
 
     def __init__(self, name: str, runner: GrpcRunner) -> None:
         self._runner = runner
-        self._revision = FunctionRevision(function=name, name=f"{name}-1", digest=PUBLISHED[name].version)
+        self._revision = FunctionRevision(function=name, name=f"{name}-1", digest=name)
 
     async def __call__(self, request: FunctionRequest) -> FunctionResponse:
         return await self._runner.run(self._revision, request, timeout=_CALL_SECONDS)
@@ -95,7 +43,7 @@ async def serving(name: str, directory: Path, certificates: Path | None = None) 
     With mutual TLS if there is a directory with `ca.crt`, and with `tls.crt` and `tls.key` that both sides show; else
     in plain text.
     """
-    program = built(name)
+    program = programs(name) / name
     [port] = free_ports(1)
     address = f"127.0.0.1:{port}"
     security = ["--insecure"] if certificates is None else ["--tls-certs-dir", str(certificates)]
