@@ -16,7 +16,7 @@ install: $(STAMP)  ## put planform into .venv/bin/planform
 
 $(STAMP): pyproject.toml sdk/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ./sdk -e '.[dev,functions]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ./sdk -e '.[dev,functions,starlark]'
 	@touch $@
 
 demo: install  ## start a control plane and watch it work
