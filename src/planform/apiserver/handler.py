@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
@@ -80,6 +81,18 @@ class Observer(Protocol):
     def answered(
         self, request: HttpRequest, user: User, attributes: Attributes | None, response: HttpResponse, /
     ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request for a resource, authorised and about to be carried out."""
+
+    request: HttpRequest
+    user: User
+    served: ServedKind
+    path: ResourcePath
+    query: _Query
+    warnings: list[str]
 
 
 class Handler:
@@ -170,17 +183,10 @@ class Handler:
         act = _VERBS.get((request.method, bool(path.name)))
         if act is None:
             raise MethodNotAllowed(_NO_METHOD)
-        return await act(self, request, user, served, path, query, warnings)
+        return await act(self, _Asked(request, user, served, path, query, warnings))
 
-    async def get_one(
-        self,
-        request: HttpRequest,
-        user: User,
-        served: ServedKind,
-        path: ResourcePath,
-        query: _Query,
-        warnings: list[str],
-    ) -> HttpResponse:
+    async def get_one(self, asked: _Asked) -> HttpResponse:
+        request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
         if path.watching:
             return self._watch(
@@ -192,15 +198,8 @@ class Handler:
         stored = await reads.get(self._core, served, path.namespace, path.name)
         return self._object(served, stored, form, query)
 
-    async def get_many(
-        self,
-        request: HttpRequest,
-        user: User,
-        served: ServedKind,
-        path: ResourcePath,
-        query: _Query,
-        warnings: list[str],
-    ) -> HttpResponse:
+    async def get_many(self, asked: _Asked) -> HttpResponse:
+        request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
         selection = Selection(path.namespace, _one(query, "labelSelector"), _one(query, "fieldSelector"))
         if path.watching or _true(query, "watch"):
@@ -250,17 +249,10 @@ class Handler:
         lines = watch_lines(self._core, served, selection, options, form, _one(query, "includeObject"))
         return HttpResponse(200, chunks=lines, content_type=form.content_type)
 
-    async def create(
-        self,
-        request: HttpRequest,
-        user: User,
-        served: ServedKind,
-        path: ResourcePath,
-        query: _Query,
-        warnings: list[str],
-    ) -> HttpResponse:
+    async def create(self, asked: _Asked) -> HttpResponse:
+        request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
-        call = _call(request, user, query, warnings, "CreateOptions")
+        call = _call(asked, "CreateOptions")
         obj = await self._object_body(request, call)
         answer = await self._virtual.create(served, path, obj, call)
         if answer is not None:
@@ -270,17 +262,10 @@ class Handler:
         written = await writes.create(self._core, served, obj, call, namespace=path.namespace)
         return self._object(served, written.value, form, query, status=201)
 
-    async def update(
-        self,
-        request: HttpRequest,
-        user: User,
-        served: ServedKind,
-        path: ResourcePath,
-        query: _Query,
-        warnings: list[str],
-    ) -> HttpResponse:
+    async def update(self, asked: _Asked) -> HttpResponse:
+        request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
-        call = _call(request, user, query, warnings, "UpdateOptions")
+        call = _call(asked, "UpdateOptions")
         obj = await self._object_body(request, call)
         if path.subresource not in ("", "status"):
             value = await subresources.update(
@@ -292,20 +277,13 @@ class Handler:
         )
         return self._object(served, written.value, form, query)
 
-    async def patch(
-        self,
-        request: HttpRequest,
-        user: User,
-        served: ServedKind,
-        path: ResourcePath,
-        query: _Query,
-        warnings: list[str],
-    ) -> HttpResponse:
+    async def patch(self, asked: _Asked) -> HttpResponse:
+        request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
         media = request.header(b"content-type").partition(";")[0].strip().lower()
-        call = _call(request, user, query, warnings, "PatchOptions")
+        call = _call(asked, "PatchOptions")
         if media == APPLY_YAML:
-            return await self._apply(request, user, served, path, query, call, form)
+            return await self._apply(asked, call, form)
         if "force" in query:
             raise _bad_option("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
         patch_type = _PATCH_TYPES.get(media)
@@ -335,16 +313,8 @@ class Handler:
         )
         return self._object(served, written.value, form, query)
 
-    async def _apply(
-        self,
-        request: HttpRequest,
-        user: User,
-        served: ServedKind,
-        path: ResourcePath,
-        query: _Query,
-        call: Request,
-        form: Form,
-    ) -> HttpResponse:
+    async def _apply(self, asked: _Asked, call: Request, form: Form) -> HttpResponse:
+        request, served, path, query = asked.request, asked.served, asked.path, asked.query
         if not _one(query, "fieldManager"):
             raise _bad_option("PatchOptions", "fieldManager", "Required value: is required for apply patch")
         body = await decode_body(request.body, APPLY_YAML, validation=call.validation, offload=self._offload)
@@ -362,7 +332,7 @@ class Handler:
             create = Attributes(
                 "create", path.group, path.version, path.plural, path.subresource, path.namespace, path.name
             )
-            self._authorizer.authorize(user, create)
+            self._authorizer.authorize(asked.user, create)
         written = await writes.apply(
             self._core,
             served,
@@ -375,19 +345,12 @@ class Handler:
         )
         return self._object(served, written.value, form, query, status=201 if written.created else 200)
 
-    async def delete_one(
-        self,
-        request: HttpRequest,
-        user: User,
-        served: ServedKind,
-        path: ResourcePath,
-        query: _Query,
-        warnings: list[str],
-    ) -> HttpResponse:
+    async def delete_one(self, asked: _Asked) -> HttpResponse:
+        request, served, path, query = asked.request, asked.served, asked.path, asked.query
         if path.subresource:
             raise MethodNotAllowed(_NO_METHOD)
         form = accepted(request.header(b"accept"))
-        call = _call(request, user, query, warnings, "DeleteOptions")
+        call = _call(asked, "DeleteOptions")
         options = await self._delete_options(request, query, call)
         deleted = await deletes.delete(self._core, served, path.namespace, path.name, options, call)
         if not deleted.gone:
@@ -408,16 +371,9 @@ class Handler:
         }
         return HttpResponse(200, encode_value(status, Form(yaml=form.yaml)), content_type=Form(form.yaml).content_type)
 
-    async def delete_many(
-        self,
-        request: HttpRequest,
-        user: User,
-        served: ServedKind,
-        path: ResourcePath,
-        query: _Query,
-        warnings: list[str],
-    ) -> HttpResponse:
-        call = _call(request, user, query, warnings, "DeleteOptions")
+    async def delete_many(self, asked: _Asked) -> HttpResponse:
+        request, served, path, query = asked.request, asked.served, asked.path, asked.query
+        call = _call(asked, "DeleteOptions")
         options = await self._delete_options(request, query, call)
         selection = Selection(path.namespace, _one(query, "labelSelector"), _one(query, "fieldSelector"))
         deleted = await deletes.delete_collection(self._core, served, selection, options, call)
@@ -475,7 +431,7 @@ class Handler:
         return table | {"apiVersion": f"meta.k8s.io/{form.version}"}
 
 
-_Act = Callable[[Handler, HttpRequest, User, ServedKind, ResourcePath, _Query, list[str]], Awaitable[HttpResponse]]
+_Act = Callable[[Handler, _Asked], Awaitable[HttpResponse]]
 _VERBS: Mapping[tuple[str, bool], _Act] = {
     ("GET", True): Handler.get_one,
     ("GET", False): Handler.get_many,
@@ -525,8 +481,9 @@ def _attributes(method: str, path: ResourcePath, query: _Query) -> Attributes:
     return Attributes(verb, path.group, path.version, path.plural, path.subresource, namespace, name)
 
 
-def _call(request: HttpRequest, user: User, query: _Query, warnings: list[str], options: str) -> Request:
+def _call(asked: _Asked, options: str) -> Request:
     """The options of a write, checked; raises Invalid as Kubernetes words it."""
+    request, query = asked.request, asked.query
     dry_run = query.get("dryRun", [])
     if dry_run and dry_run != ["All"]:
         shown = orjson.dumps(dry_run).decode()
@@ -547,7 +504,7 @@ def _call(request: HttpRequest, user: User, query: _Query, warnings: list[str], 
         raise _bad_option(
             options, "fieldManager", f'Invalid value: "{manager}": should only contain printable characters'
         )
-    return Request(user, manager, bool(dry_run), validation, warnings)  # type: ignore[arg-type]  # checked above
+    return Request(asked.user, manager, bool(dry_run), validation, asked.warnings)  # type: ignore[arg-type]  # checked above
 
 
 def _bad_option(options: str, field: str, detail: str) -> Invalid:
