@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,9 +15,19 @@ from planform.apiserver.core import Core, decode_any, key_of, raw_any
 from planform.apiserver.documents import Documents
 from planform.apiserver.negotiation import APPLY_YAML, JSON, Form, accepted, decode_body, encode_value
 from planform.apiserver.offload import Offload
+from planform.apiserver.options import (
+    Query,
+    bad_option,
+    is_true,
+    list_options,
+    one,
+    wants_indent,
+    watch_options,
+    write_request,
+)
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import ANONYMOUS, Attributes, Request, Selection, User
-from planform.apiserver.routes import OtherPath, ResourcePath, parse_target, truth
+from planform.apiserver.routes import OtherPath, ResourcePath, parse_target
 from planform.apiserver.selection import single_name
 from planform.apiserver.streams import watch_lines
 from planform.apiserver.wire import HttpRequest, HttpResponse
@@ -26,9 +35,7 @@ from planform.client.protocol import PatchType
 from planform.errors import (
     ApiError,
     BadRequest,
-    FieldError,
     InternalError,
-    Invalid,
     MethodNotAllowed,
     NotFound,
     PlanformError,
@@ -46,9 +53,6 @@ _NO_METHOD = "the server does not allow this method on the requested resource"
 _NO_RESOURCE = "the server could not find the requested resource"
 _LIST_CHUNK = 500
 _CHUNK_BYTES = 256 * 1024
-_GATHER_SECONDS = 0.005
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
-_Query = Mapping[str, list[str]]
 
 
 class Authenticator(Protocol):
@@ -91,7 +95,7 @@ class _Asked:
     user: User
     served: ServedKind
     path: ResourcePath
-    query: _Query
+    query: Query
     warnings: list[str]
 
 
@@ -144,7 +148,7 @@ class Handler:
     # -- what is not a resource
 
     async def _other(
-        self, request: HttpRequest, user: User, path: OtherPath, query: _Query, attributes: Attributes
+        self, request: HttpRequest, user: User, path: OtherPath, query: Query, attributes: Attributes
     ) -> HttpResponse:
         first = path.parts[0] if path.parts else ""
         if first not in _PUBLIC:
@@ -160,7 +164,7 @@ class Handler:
         request: HttpRequest,
         user: User,
         path: ResourcePath,
-        query: _Query,
+        query: Query,
         attributes: Attributes,
         warnings: list[str],
     ) -> HttpResponse:
@@ -194,24 +198,26 @@ class Handler:
             )
         if path.subresource not in ("", "status"):
             value = await subresources.get(self._core, served, path.namespace, path.name, path.subresource)
-            return HttpResponse(200, encode_value(value, form, pretty=_pretty(query)), content_type=form.content_type)
+            return HttpResponse(
+                200, encode_value(value, form, pretty=wants_indent(query)), content_type=form.content_type
+            )
         stored = await reads.get(self._core, served, path.namespace, path.name)
         return self._object(served, stored, form, query)
 
     async def get_many(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
-        selection = Selection(path.namespace, _one(query, "labelSelector"), _one(query, "fieldSelector"))
-        if path.watching or _true(query, "watch"):
+        selection = Selection(path.namespace, one(query, "labelSelector"), one(query, "fieldSelector"))
+        if path.watching or is_true(query, "watch"):
             return self._watch(served, path, query, form, selection)
-        options = _list_options(query)
+        options = list_options(query)
         page = await reads.list_entries(self._core, served, selection, options)
         metadata: dict[str, Any] = {"resourceVersion": str(page.rv)}
         if page.continue_token:
             metadata["continue"] = page.continue_token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        if form.shape == "" and not form.yaml and not _pretty(query):
+        if form.shape == "" and not form.yaml and not wants_indent(query):
             return self._plain_list(served, page, metadata)
         objects = await decode_any(self._core, served, [entry for _, entry in page.entries])
         if form.shape == "Table":
@@ -220,7 +226,7 @@ class Handler:
             value = tables.partial_list(objects, metadata)
         else:
             value = _list_head(served, metadata) | {"items": [_as_item(served, obj) for obj in objects]}
-        return HttpResponse(200, encode_value(value, form, pretty=_pretty(query)), content_type=form.content_type)
+        return HttpResponse(200, encode_value(value, form, pretty=wants_indent(query)), content_type=form.content_type)
 
     def _plain_list(self, served: ServedKind, page: reads.Page, metadata: dict[str, Any]) -> HttpResponse:
         """A list from stored bytes, in chunks: a long one neither blocks the loop nor doubles the memory."""
@@ -243,16 +249,16 @@ class Handler:
         return HttpResponse(200, chunks=chunks())
 
     def _watch(
-        self, served: ServedKind, path: ResourcePath, query: _Query, form: Form, selection: Selection
+        self, served: ServedKind, path: ResourcePath, query: Query, form: Form, selection: Selection
     ) -> HttpResponse:
-        options = _watch_options(query, self._core)
-        lines = watch_lines(self._core, served, selection, options, form, _one(query, "includeObject"))
+        options = watch_options(query, self._core)
+        lines = watch_lines(self._core, served, selection, options, form, one(query, "includeObject"))
         return HttpResponse(200, chunks=lines, content_type=form.content_type)
 
     async def create(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
-        call = _call(asked, "CreateOptions")
+        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "CreateOptions")
         obj = await self._object_body(request, call)
         answer = await self._virtual.create(served, path, obj, call)
         if answer is not None:
@@ -265,7 +271,7 @@ class Handler:
     async def update(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
-        call = _call(asked, "UpdateOptions")
+        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "UpdateOptions")
         obj = await self._object_body(request, call)
         if path.subresource not in ("", "status"):
             value = await subresources.update(
@@ -281,11 +287,11 @@ class Handler:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
         media = request.header(b"content-type").partition(";")[0].strip().lower()
-        call = _call(asked, "PatchOptions")
+        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "PatchOptions")
         if media == APPLY_YAML:
             return await self._apply(asked, call, form)
         if "force" in query:
-            raise _bad_option("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
+            raise bad_option("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
         patch_type = _PATCH_TYPES.get(media)
         if patch_type is None:
             raise UnsupportedMediaType(
@@ -315,13 +321,13 @@ class Handler:
 
     async def _apply(self, asked: _Asked, call: Request, form: Form) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
-        if not _one(query, "fieldManager"):
-            raise _bad_option("PatchOptions", "fieldManager", "Required value: is required for apply patch")
+        if not one(query, "fieldManager"):
+            raise bad_option("PatchOptions", "fieldManager", "Required value: is required for apply patch")
         body = await decode_body(request.body, APPLY_YAML, validation=call.validation, offload=self._offload)
         call.duplicates = body.duplicates
         if type(body.value) is not dict:
             raise BadRequest("error decoding patch: an apply patch must be an object")
-        force = _true(query, "force")
+        force = is_true(query, "force")
         if path.subresource not in ("", "status"):
             value = await subresources.apply_scale(
                 self._core, served, path.namespace, path.name, body.value, call, force=force
@@ -350,7 +356,7 @@ class Handler:
         if path.subresource:
             raise MethodNotAllowed(_NO_METHOD)
         form = accepted(request.header(b"accept"))
-        call = _call(asked, "DeleteOptions")
+        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "DeleteOptions")
         options = await self._delete_options(request, query, call)
         deleted = await deletes.delete(self._core, served, path.namespace, path.name, options, call)
         if not deleted.gone:
@@ -373,9 +379,9 @@ class Handler:
 
     async def delete_many(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
-        call = _call(asked, "DeleteOptions")
+        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "DeleteOptions")
         options = await self._delete_options(request, query, call)
-        selection = Selection(path.namespace, _one(query, "labelSelector"), _one(query, "fieldSelector"))
+        selection = Selection(path.namespace, one(query, "labelSelector"), one(query, "fieldSelector"))
         deleted = await deletes.delete_collection(self._core, served, selection, options, call)
         head = orjson.dumps(_list_head(served, {"resourceVersion": str(self._core.store.revision)}))[:-1]
         return HttpResponse(200, head + b',"items":[' + b",".join(deleted) + b"]}\n")
@@ -390,7 +396,7 @@ class Handler:
             raise BadRequest("the body of the request must be one object")
         return body.value
 
-    async def _delete_options(self, request: HttpRequest, query: _Query, call: Request) -> deletes.DeleteOptions:
+    async def _delete_options(self, request: HttpRequest, query: Query, call: Request) -> deletes.DeleteOptions:
         body: Any = {}
         if request.body.strip():
             decoded = await decode_body(request.body, request.header(b"content-type"), offload=self._offload)
@@ -403,10 +409,8 @@ class Handler:
 
     # -- answers
 
-    def _object(
-        self, served: ServedKind, value: bytes, form: Form, query: _Query, *, status: int = 200
-    ) -> HttpResponse:
-        if form.shape == "" and not form.yaml and not _pretty(query):
+    def _object(self, served: ServedKind, value: bytes, form: Form, query: Query, *, status: int = 200) -> HttpResponse:
+        if form.shape == "" and not form.yaml and not wants_indent(query):
             return HttpResponse(status, value + b"\n")
         obj: Object = orjson.loads(value)
         if form.shape == "Table":
@@ -415,17 +419,17 @@ class Handler:
             )
         elif form.shape:
             obj = tables.partial_object(obj)
-        return HttpResponse(status, encode_value(obj, form, pretty=_pretty(query)), content_type=form.content_type)
+        return HttpResponse(status, encode_value(obj, form, pretty=wants_indent(query)), content_type=form.content_type)
 
     def _table(
-        self, served: ServedKind, objects: list[Object], query: _Query, metadata: Mapping[str, Any], form: Form
+        self, served: ServedKind, objects: list[Object], query: Query, metadata: Mapping[str, Any], form: Form
     ) -> Object:
         table = tables.table_for(
             served.kind,
             served.columns,
             objects,
             now=self._core.clock.now(),
-            include_object=_one(query, "includeObject"),
+            include_object=one(query, "includeObject"),
             metadata=metadata,
         )
         return table | {"apiVersion": f"meta.k8s.io/{form.version}"}
@@ -461,17 +465,17 @@ def refusal(code: int, text: str) -> HttpResponse:
     return failure(error)
 
 
-def _attributes(method: str, path: ResourcePath, query: _Query) -> Attributes:
+def _attributes(method: str, path: ResourcePath, query: Query) -> Attributes:
     name, namespace = path.name, path.namespace
     if method in ("GET", "HEAD"):
         if name and not path.watching:
             verb = "get"
-        elif path.watching or _true(query, "watch"):
+        elif path.watching or is_true(query, "watch"):
             verb = "watch"
         else:
             verb = "list"
         if not name and verb != "get":
-            name = single_name(Selection(fields=_one(query, "fieldSelector")))
+            name = single_name(Selection(fields=one(query, "fieldSelector")))
     elif method == "DELETE":
         verb = "delete" if name else "deletecollection"
     else:
@@ -479,121 +483,6 @@ def _attributes(method: str, path: ResourcePath, query: _Query) -> Attributes:
     if path.plural == "namespaces" and path.group == "" and path.name:
         namespace = path.name
     return Attributes(verb, path.group, path.version, path.plural, path.subresource, namespace, name)
-
-
-def _call(asked: _Asked, options: str) -> Request:
-    """The options of a write, checked; raises Invalid as Kubernetes words it."""
-    request, query = asked.request, asked.query
-    dry_run = query.get("dryRun", [])
-    if dry_run and dry_run != ["All"]:
-        shown = orjson.dumps(dry_run).decode()
-        raise _bad_option(options, "dryRun", f'Unsupported value: {shown}: supported values: "All"')
-    validation = _one(query, "fieldValidation") or "Warn"
-    if validation not in ("Strict", "Warn", "Ignore"):
-        raise _bad_option(
-            options,
-            "fieldValidation",
-            f'Unsupported value: "{validation}": supported values: "Ignore", "Strict", "Warn"',
-        )
-    manager = _one(query, "fieldManager")
-    if not manager:
-        manager = request.header(b"user-agent").partition("/")[0][:128] or "unknown"
-    elif len(manager.encode()) > 128:
-        raise _bad_option(options, "fieldManager", "Too long: may not be more than 128 bytes")
-    elif not manager.isprintable():
-        raise _bad_option(
-            options, "fieldManager", f'Invalid value: "{manager}": should only contain printable characters'
-        )
-    return Request(asked.user, manager, bool(dry_run), validation, asked.warnings)  # type: ignore[arg-type]  # checked above
-
-
-def _bad_option(options: str, field: str, detail: str) -> Invalid:
-    reason = {
-        "Unsupported": "FieldValueNotSupported",
-        "Required": "FieldValueRequired",
-        "Forbidden:": "FieldValueForbidden",
-        "Too": "FieldValueTooLong",
-    }.get(detail.split()[0], "FieldValueInvalid")
-    return Invalid.of("meta.k8s.io", options, "", [FieldError(field, reason, detail)])
-
-
-def _list_options(query: _Query) -> reads.Options:
-    limit = _number(query, "limit")
-    version, match = _one(query, "resourceVersion"), _one(query, "resourceVersionMatch")
-    if "sendInitialEvents" in query:
-        raise _bad_option("ListOptions", "sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list")
-    if match:
-        if match not in ("Exact", "NotOlderThan"):
-            raise _bad_option(
-                "ListOptions",
-                "resourceVersionMatch",
-                f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"',
-            )
-        if not version:
-            raise _bad_option(
-                "ListOptions",
-                "resourceVersionMatch",
-                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-            )
-        if match == "Exact" and version == "0":
-            raise _bad_option(
-                "ListOptions",
-                "resourceVersionMatch",
-                'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
-            )
-    _check_version(version)
-    return reads.Options(limit, _one(query, "continue"), version, match)  # type: ignore[arg-type]  # checked above
-
-
-def _watch_options(query: _Query, core: Core) -> reads.WatchOptions:
-    version, match = _one(query, "resourceVersion"), _one(query, "resourceVersionMatch")
-    initial: bool | None = None
-    if "sendInitialEvents" in query:
-        initial = _true(query, "sendInitialEvents")
-        if match != "NotOlderThan":
-            raise _bad_option(
-                "ListOptions",
-                "resourceVersionMatch",
-                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )
-    elif match:
-        raise _bad_option(
-            "ListOptions",
-            "resourceVersionMatch",
-            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )
-    _check_version(version)
-    seconds = _number(query, "timeoutSeconds")
-    timeout = float(seconds) if seconds > 0 else core.rng.uniform(1800, 3600)
-    return reads.WatchOptions(version, initial, _true(query, "allowWatchBookmarks"), timeout, gather=_GATHER_SECONDS)
-
-
-def _check_version(version: str) -> None:
-    if version and not (version.isascii() and version.isdigit() and len(version) < 20):
-        raise BadRequest(f'resourceVersion: Invalid value: "{version}": resource versions are decimal numbers')
-
-
-def _number(query: _Query, name: str) -> int:
-    text = _one(query, name)
-    if not text:
-        return 0
-    if _NUMBER.fullmatch(text) is None:
-        raise BadRequest(f'{name}: Invalid value: "{text[:100]}": must be a number')
-    return int(text)
-
-
-def _one(query: _Query, name: str) -> str:
-    values = query.get(name)
-    return values[0] if values else ""
-
-
-def _true(query: _Query, name: str) -> bool:
-    values = query.get(name)
-    return truth(values[0]) if values else False
-
-
-def _pretty(query: _Query) -> bool:
-    return bool(query) and _true(query, "pretty")
 
 
 def _list_head(served: ServedKind, metadata: Mapping[str, Any]) -> Object:
