@@ -327,7 +327,8 @@ class _Run:
         if not response.requirements.empty:
             self._requirements[step.name] = response.requirements
         self._watched.update(dict.fromkeys(response.requirements.watch_resources))
-        if not revision.deterministic and response.ttl is not None and response.ttl > 0:
+        deterministic = revision.deterministic or response.deterministic
+        if not deterministic and response.ttl is not None and response.ttl > 0:
             self._ttl = response.ttl if self._ttl is None else min(self._ttl, response.ttl)
         return changes
 

@@ -120,7 +120,7 @@ class ResponseCache:
         if response.fatal is not None:
             return Kept.FATAL
         deadline = math.inf
-        if not revision.deterministic:
+        if not (revision.deterministic or response.deterministic):
             if response.ttl is None or response.ttl <= 0:
                 return Kept.NO_TTL
             deadline = self._clock.monotonic() + min(response.ttl, MAX_TTL)

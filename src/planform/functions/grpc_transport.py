@@ -70,6 +70,11 @@ class _Connection:
     gate: Gate
     calls: dict[str, Any] = field(default_factory=dict)
     version: str = "v1"
+    deterministic: bool = False
+    """Whether the function said of its last answer that the same request always gets it."""
+
+
+DETERMINISTIC_METADATA = "planform-deterministic"
 
 
 class GrpcRunner:
@@ -140,6 +145,7 @@ class GrpcRunner:
             raise FunctionAnswerTooLarge(str(error), revision=revision) from error
         except WireError as error:
             raise FunctionAnswerInvalid(str(error), revision=revision) from error
+        response.deterministic = connection.deterministic
         self._count(revision, connection.version, _Code.OK.name, started, _worst(response))
         return response
 
@@ -223,7 +229,9 @@ class GrpcRunner:
         self._requests.labels(revision.function, revision.name, version).inc()
         started = time.monotonic()
         try:
-            answer: bytes = await connection.calls[version](data, timeout=max(0.001, deadline - started))
+            call = connection.calls[version](data, timeout=max(0.001, deadline - started))
+            answer: bytes = await call
+            connection.deterministic = _says_deterministic(await call.trailing_metadata())
         except grpc.aio.AioRpcError as error:
             self._count(revision, version, error.code().name, started)
             raise
@@ -236,6 +244,11 @@ class GrpcRunner:
         labels = (revision.function, revision.name, version, code, severity)
         self._responses.labels(*labels).inc()
         self._seconds.labels(*labels).observe(time.monotonic() - started)
+
+
+def _says_deterministic(metadata: Any) -> bool:
+    """Functions written with our SDK say it beside each answer; others say nothing."""
+    return any(key == DETERMINISTIC_METADATA and value == "true" for key, value in metadata or ())
 
 
 async def _state_change(channel: Any, timeout: float) -> None:

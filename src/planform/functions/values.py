@@ -147,6 +147,8 @@ class FunctionResponse:
     output: Object | None = None
     ttl: float | None = None
     tag: str = ""
+    deterministic: bool = False
+    """Whether the function said of itself that the same request always gets this answer."""
 
     @property
     def fatal(self) -> Result | None:
