@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from planform_sdk import Request as SdkRequest
-from planform_sdk import Response, function
-from planform_sdk.server import FunctionServer, Settings
-
 from planform.clock import VirtualClock
 from planform.functions.cache import CacheOutcome, ResponseCache
 from planform.functions.calling import call_once
@@ -13,6 +9,9 @@ from planform.functions.endpoints import FixedEndpoints, Remote
 from planform.functions.grpc_transport import GrpcRunner
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest
+from planform_sdk import Request as SdkRequest
+from planform_sdk import Response, function
+from planform_sdk.server import FunctionServer, Settings
 from tests.harness.processes import free_ports
 
 REVISION = FunctionRevision("greet", "greet-1", "sha256:1")
