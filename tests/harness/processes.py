@@ -14,7 +14,8 @@ from pathlib import Path
 # Runs in a fresh interpreter instead of a preexec_fn: that one would run Python between fork and exec, which can
 # deadlock once the test process has threads. The order matters: whoever died before the prctl is found by the getppid.
 _TIE = """
-import ctypes, os, sys
+import ctypes, os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell that runs tests in the background has it ignored
 ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() != int(sys.argv[1]): os._exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
