@@ -298,6 +298,14 @@ def test_a_random_choice_stays_what_it_was_for_the_same_xr() -> None:
     assert "nothing to choose from" in fatal("{{ randomChoice }}")
 
 
+def test_an_answer_stays_valid_unless_the_template_asked_for_the_time() -> None:
+    asked = request("kind: Note\n" + NAMED % "note" + '\nvalue: {{ now | date "2006" | quote }}')
+    answer = asyncio.run(function.run(asked, timeout=20))
+    assert (answer.deterministic, answer.ttl) == (False, 60)
+    assert answer.desired.resources["note"].resource["value"] >= "2024"
+    assert (rendered("# {{ randAlpha 5 }}").deterministic, rendered("# text").ttl) == (True, None)
+
+
 # -- what becomes of what they render
 
 

@@ -41,6 +41,8 @@ QUICK: Final = Limits(steps=5_000, output=64 << 10, items=2_000)
 FULL: Final = Limits(steps=2_000_000, output=4 << 20, items=1_000_000)
 """What a render may use in a worker; the output is what a function may answer with over the wire."""
 WORKER_SECONDS: Final = 15.0
+TIME_TTL: Final = 60.0
+"""Seconds for which the answer of a template that asks for the time is valid, unless its input says otherwise."""
 LONGEST_HERE: Final = 16 << 10
 """Characters of a template that is compiled here."""
 _SLICE: Final = 0.002
@@ -57,6 +59,7 @@ class _Templates:
     def __init__(self, text: str, spec: GoTemplate, limits: Limits) -> None:
         """Raises Refused for a text that does not parse. Takes about 10 microseconds for each character."""
         self._random = random.Random()
+        self._told_time = False
         self._copied = changes_maps(text)
         self._seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         left, right = spec.delimiters
@@ -67,6 +70,7 @@ class _Templates:
                 missing_key=spec.missing_key,
                 functions=FUNCTIONS,
                 limits=limits,
+                clock=self._tell_time,
                 rng=self._random,
             )
         )
@@ -75,24 +79,39 @@ class _Templates:
         except TemplateSyntaxError as error:
             raise Refused(f"invalid function input: cannot parse the provided templates: {error.message}") from None
 
-    def render(self, request: FunctionRequest) -> str:
-        """Raises TemplateLimitExceeded, or Refused. Random functions draw the same for the same text and XR."""
+    def _tell_time(self) -> float:
+        self._told_time = True
+        return time.time()
+
+    def render(self, request: FunctionRequest, response: FunctionResponse) -> str:
+        """The text; the response says whether the next is the same. Raises TemplateLimitExceeded, or Refused.
+
+        Random functions draw the same for the same text and XR; only templates that ask for the time vary.
+        """
+        self._told_time = False
         self._random.seed(f"{self._seed}/{_identity(request.observed.composite.resource)}")
         data = template_data(request, copied=self._copied)
         try:
             with rendering(data):
-                return self._set.render(_NAME, data)
+                text = self._set.render(_NAME, data)
         except TemplateLimitExceeded:
             raise
         except TemplateExecutionError as error:
             raise Refused(f"cannot execute template: {error.message}") from None
+        response.deterministic = not self._told_time
+        if self._told_time and response.ttl is None:
+            response.ttl = TIME_TTL
+        return text
 
 
 class GoTemplating:
-    """The function. `run` never holds the loop for long; `call` does everything at once and is for workers."""
+    """The function. `run` never holds the loop for long; `call` does everything at once and is for workers.
+
+    Whether an answer stays valid, the answer itself says.
+    """
 
     name = "go-templating"
-    deterministic = True
+    deterministic = False
 
     def __init__(self) -> None:
         self._workers = Workers(__name__)
@@ -129,7 +148,7 @@ class GoTemplating:
         try:
             key, spec, text = self._source(request, response, FULL)
             templates = self._templates.get(key) or self._keep(key, _Templates(text, spec, FULL))
-            for _ in carry_out(templates.render(request), request, response):
+            for _ in carry_out(templates.render(request, response), request, response):
                 pass
         except TemplateLimitExceeded as error:
             return _refused(request, response, f"cannot execute template: {error.message}")
@@ -146,7 +165,7 @@ class GoTemplating:
         if templates is None:
             templates = self._keep(key, await asyncio.to_thread(_Templates, text, spec, QUICK))
         try:
-            return templates.render(request)
+            return templates.render(request, response)
         except TemplateLimitExceeded:
             return None
 
