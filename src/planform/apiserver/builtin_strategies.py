@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
+
+import orjson
 
 from planform.api.kinds import Object
 from planform.apiserver.metadata import name_of
@@ -28,7 +30,7 @@ _SECRET_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def invalid(field: str, value: object, detail: str) -> FieldError:
-    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    shown = f'"{value}"' if isinstance(value, str) else orjson.dumps(value, default=str).decode()
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}")
 
 
@@ -48,6 +50,12 @@ class Plain(Strategy):
     allows_bare_finalizers: ClassVar[bool] = False
 
 
+class Counted(Plain):
+    """Kinds that are data only, but count the changes of their spec."""
+
+    counts_generations: ClassVar[bool] = True
+
+
 class Namespaces(Plain):
     """Begin Active with the finalizer `kubernetes`, end when the namespace controller has emptied them."""
 
@@ -60,9 +68,11 @@ class Namespaces(Plain):
     def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
         new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name_of(new)
         if old is None:
-            wanted = [name for name in (new.get("spec") or {}).get("finalizers") or () if name != "kubernetes"]
-            new["spec"] = {"finalizers": [*wanted, "kubernetes"]}
             new["status"] = {"phase": "Active"}
+            spec = new.get("spec") or {}
+            wanted = (spec.get("finalizers") or []) if isinstance(spec, dict) else None
+            if isinstance(wanted, list):  # the schema refuses anything else
+                new["spec"] = {"finalizers": [*(name for name in wanted if name != "kubernetes"), "kubernetes"]}
         elif subresource != "finalize":
             if "spec" in old:
                 new["spec"] = old["spec"]
@@ -111,12 +121,14 @@ class Secrets(Plain):
     selectable: ClassVar[Mapping[str, str]] = {"type": "type"}
 
     def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
-        plain = new.pop("stringData", None)
-        if isinstance(plain, dict) and plain:
-            encoded = {
-                key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items() if value is not None
-            }
-            new["data"] = {**(new.get("data") or {}), **encoded}
+        plain, data = new.get("stringData") or {}, new.get("data") or {}
+        if isinstance(data, dict) and isinstance(plain, dict) and _are_texts(plain.values()):
+            new.pop("stringData", None)  # whatever has another type stays, for the schema to refuse
+            if plain:
+                encoded = {
+                    key: base64.b64encode(value.encode()).decode() for key, value in plain.items() if value is not None
+                }
+                new["data"] = {**data, **encoded}
         if not new.get("type"):
             new["type"] = (old or {}).get("type") or "Opaque"
 
@@ -129,6 +141,8 @@ class Secrets(Plain):
                 FieldError("data", "FieldValueTooLong", f"Too long: may not be more than {_DATA_LIMIT} bytes")
             )
         errors += [required(f"data[{key}]") for key in _SECRET_KEYS.get(new["type"], ()) if key not in data]
+        if new["type"] == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
+            errors += [required("data[username]"), required("data[password]")]
         if old is not None and new["type"] != old.get("type"):
             errors.append(invalid("type", new["type"], "field is immutable"))
         return [*errors, *_immutable_errors(new, old, ("data",))]
@@ -239,6 +253,14 @@ class Roles(Plain):
             if not rule.get("verbs"):
                 errors.append(required(f"rules[{index}].verbs", "verbs must contain at least one value"))
             if rule.get("nonResourceURLs"):
+                if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+                    errors.append(
+                        invalid(
+                            f"rules[{index}].nonResourceURLs",
+                            rule["nonResourceURLs"],
+                            "rules cannot apply to both regular resources and non-resource URLs",
+                        )
+                    )
                 if new["kind"] == "Role":
                     errors.append(
                         invalid(
@@ -247,8 +269,12 @@ class Roles(Plain):
                             "namespaced rules cannot apply to non-resource URLs",
                         )
                     )
-            elif not rule.get("resources"):
-                errors.append(required(f"rules[{index}].resources", "resource rules must supply at least one resource"))
+            else:
+                errors += [
+                    required(f"rules[{index}].{field}", f"resource rules must supply at least one {word}")
+                    for field, word in (("apiGroups", "api group"), ("resources", "resource"))
+                    if not rule.get(field)
+                ]
         return errors
 
 
@@ -257,13 +283,21 @@ class RoleBindings(Plain):
         return path_segment_problems(name)
 
     def prepare(self, new: Object, old: Object | None, subresource: str) -> None:
-        for subject in new.get("subjects") or ():
+        ref = new.get("roleRef")
+        if isinstance(ref, dict) and not ref.get("apiGroup"):
+            ref["apiGroup"] = "rbac.authorization.k8s.io"
+        for subject in _listed(new.get("subjects")):
             if isinstance(subject, dict) and not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
                 subject["apiGroup"] = "rbac.authorization.k8s.io"
 
     def validate(self, new: Object, old: Object | None, subresource: str) -> Sequence[FieldError]:
         ref = new.get("roleRef") or {}
-        errors = [required(f"roleRef.{field}") for field in ("kind", "name") if not ref.get(field)]
+        errors = [] if ref.get("name") else [required("roleRef.name")]
+        kinds = ("ClusterRole",) if new["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
+        if ref.get("kind") not in kinds:
+            supported = ", ".join(f'"{kind}"' for kind in kinds)
+            text = f'Unsupported value: "{ref.get("kind") or ""}": supported values: {supported}'
+            errors.append(FieldError("roleRef.kind", "FieldValueNotSupported", text))
         if old is not None and ref != old.get("roleRef"):
             errors.append(invalid("roleRef", ref, "field is immutable"))
         for index, subject in enumerate(new.get("subjects") or ()):
@@ -274,8 +308,8 @@ class RoleBindings(Plain):
                     FieldError(
                         f"subjects[{index}].kind",
                         "FieldValueNotSupported",
-                        f'Unsupported value: "{subject.get("kind", "")}": supported values: "Group", '
-                        '"ServiceAccount", "User"',
+                        f'Unsupported value: "{subject.get("kind", "")}": supported values: "ServiceAccount", '
+                        '"User", "Group"',
                     )
                 )
         return errors
@@ -294,7 +328,7 @@ class Services(Strategy):
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
         spec.setdefault("internalTrafficPolicy", "Cluster")
-        for port in spec.get("ports") or ():
+        for port in _listed(spec.get("ports")):
             if isinstance(port, dict):
                 port.setdefault("protocol", "TCP")
                 if "port" in port:
@@ -394,8 +428,7 @@ def _pod_defaults(spec: dict[str, Any]) -> None:
     if isinstance(spec.get("serviceAccountName"), str):
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
     for field in ("containers", "initContainers"):
-        containers = spec.get(field)
-        for container in containers if isinstance(containers, list) else ():
+        for container in _listed(spec.get(field)):
             if isinstance(container, dict):
                 _container_defaults(container)
 
@@ -410,10 +443,18 @@ def _container_defaults(container: dict[str, Any]) -> None:
         container.setdefault(
             "imagePullPolicy", "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
         )
-    ports = container.get("ports")
-    for port in ports if isinstance(ports, list) else ():
+    for port in _listed(container.get("ports")):
         if isinstance(port, dict):
             port.setdefault("protocol", "TCP")
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(value is None or isinstance(value, str) for value in values)
+
+
+def _listed(values: object) -> Sequence[Any]:
+    """The items of a list; none of anything else, which the schema refuses."""
+    return values if isinstance(values, list) else ()
 
 
 def _stored_only(old: Object | None, kind: str, consequence: str) -> Sequence[str]:
@@ -465,6 +506,10 @@ STRATEGIES: Mapping[str, Strategy] = {
     "clusterroles.rbac.authorization.k8s.io": Roles(),
     "rolebindings.rbac.authorization.k8s.io": RoleBindings(),
     "clusterrolebindings.rbac.authorization.k8s.io": RoleBindings(),
+    "horizontalpodautoscalers.autoscaling": Counted(),
+    "ingresses.networking.k8s.io": Counted(),
+    "networkpolicies.networking.k8s.io": Counted(),
+    "poddisruptionbudgets.policy": Counted(),
     "services": Services(),
     "pods": Pods(),
     "deployments.apps": Workloads(),

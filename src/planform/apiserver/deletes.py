@@ -18,7 +18,7 @@ from planform.apiserver.requests import Preconditions, Request, Selection
 from planform.apiserver.writes import commit, conflict, encode, settle, unmoved
 from planform.client.protocol import Propagation
 from planform.clock import timestamp
-from planform.errors import ApiError, BadRequest, Invalid, NotFound
+from planform.errors import ApiError, BadRequest, FieldError, Invalid, NotFound
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -48,24 +48,23 @@ def parse_options(body: Mapping[str, Any], query: Mapping[str, str]) -> tuple[De
     orphan = body.get("orphanDependents")
     if orphan is None and "orphanDependents" in query:
         orphan = query["orphanDependents"].lower() not in ("0", "false")
-    problems: list[str] = []
+    problems: list[FieldError] = []
     if policy is not None and orphan is not None:
-        problems.append(
-            f'propagationPolicy: Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        )
+        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        problems.append(FieldError("propagationPolicy", "FieldValueInvalid", text))
     elif policy is not None and policy not in tuple(Propagation):
-        problems.append(
-            f'propagationPolicy: Unsupported value: "{policy}": supported values: "Background", "Foreground", "Orphan"'
-        )
+        text = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
+        problems.append(FieldError("propagationPolicy", "FieldValueNotSupported", text))
     dry_run = body.get("dryRun") or []
     if dry_run not in ([], ["All"]):
         shown = orjson.dumps(dry_run).decode()
-        problems.append(f'dryRun: Unsupported value: {shown}: supported values: "All"')
+        text = f'Unsupported value: {shown}: supported values: "All"'
+        problems.append(FieldError("dryRun", "FieldValueNotSupported", text))
     required = body.get("preconditions") or {}
     if type(required) is not dict:
         raise BadRequest("DeleteOptions: preconditions must be an object")
     if problems:
-        raise Invalid(f'DeleteOptions.meta.k8s.io "" is invalid: {"; ".join(problems)}')
+        raise Invalid.of("meta.k8s.io", "DeleteOptions", "", problems)
     if policy is not None:
         propagation: Propagation | None = Propagation(policy)
     elif orphan is not None:

@@ -52,6 +52,12 @@ _PATCH_TYPES = {patch_type.value: patch_type for patch_type in PatchType}
 _NO_METHOD = "the server does not allow this method on the requested resource"
 _NO_RESOURCE = "the server could not find the requested resource"
 _LIST_CHUNK = 500
+_SUBRESOURCE_METHODS: Mapping[str, tuple[str, ...]] = {
+    "status": ("GET", "PUT", "PATCH"),
+    "scale": ("GET", "PUT", "PATCH"),
+    "finalize": ("PUT",),
+    "token": ("POST",),
+}
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -172,7 +178,7 @@ class Handler:
         served = self._core.registry.at_path(path.group, path.version, path.plural)
         if served is None:
             if not self._core.registry.has_group_version(path.group, path.version):
-                return HttpResponse(404, b"404 page not found\n", content_type=b"text/plain; charset=utf-8")
+                return _page_not_found()
             raise NotFound(_NO_RESOURCE)
         if path.namespace and not served.kind.namespaced:
             raise NotFound(_NO_RESOURCE)
@@ -180,6 +186,12 @@ class Handler:
             raise NotFound(_NO_RESOURCE)
         if path.subresource and path.subresource not in served.kind.subresources:
             raise NotFound(_NO_RESOURCE)
+        if served.kind.namespaced and not path.namespace and request.method not in ("GET", "HEAD", "OPTIONS"):
+            if served.builtin:  # across all namespaces one can only read
+                raise MethodNotAllowed(_NO_METHOD)
+            return _page_not_found()
+        if request.method not in _SUBRESOURCE_METHODS.get(path.subresource, (request.method,)):
+            raise MethodNotAllowed(_NO_METHOD)
         if served.deprecation:
             warnings.append(served.deprecation)
         if attributes.verb not in served.kind.verbs and not path.subresource:
@@ -446,6 +458,10 @@ _VERBS: Mapping[tuple[str, bool], _Act] = {
     ("DELETE", True): Handler.delete_one,
     ("DELETE", False): Handler.delete_many,
 }
+
+
+def _page_not_found() -> HttpResponse:
+    return HttpResponse(404, b"404 page not found\n", content_type=b"text/plain; charset=utf-8")
 
 
 def failure(error: ApiError) -> HttpResponse:

@@ -100,7 +100,9 @@ async def _continued(core: Core, served: ServedKind, namespace: str | None, opti
     if rv == -1:
         return core.store.snapshot(served.resource, namespace), after
     if rv > core.store.revision:
-        raise BadRequest(f"continue key is not valid: resource version {rv} has not been reached")
+        raise BadRequest(
+            f"invalid continue token: continue key is not valid: resource version {rv} has not been reached"
+        )
     pinned = pins(core).get((served.resource, namespace, rv))
     if pinned is not None:
         return pinned, after
@@ -178,7 +180,9 @@ def decode_token(token: str) -> tuple[int, Key]:
         if fields["v"] != "meta.k8s.io/v1" or type(rv) is not int or type(start) is not str:
             raise ValueError("unexpected fields")
     except (ValueError, KeyError, TypeError) as error:
-        raise BadRequest("continue key is not valid: it is not a token that this server gave out") from error
+        raise BadRequest(
+            "invalid continue token: continue key is not valid: it is not one that this server gave out"
+        ) from error
     namespace, slash, name = start.rstrip("\0").rpartition("/")
     return rv, Key("", namespace if slash else "", name)
 

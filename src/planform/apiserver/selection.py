@@ -38,7 +38,7 @@ def compile_selection(served: ServedKind, selection: Selection) -> Matches | Non
         labels = parse_labels(selection.labels)
         fields = parse_fields(selection.fields)
     except SelectorError as error:
-        raise BadRequest(f"unable to parse requirement: {error}") from error
+        raise BadRequest(str(error)) from error
     by_field = _compile_fields(served, fields)
     if labels.empty:
         return by_field

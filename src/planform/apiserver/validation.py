@@ -22,6 +22,11 @@ _RULES_SKIPPED = FieldError(
     "correct the existing errors to complete validation",
 )
 
+_BLOCKING = frozenset(
+    {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
+)
+"""Complaints after which rules are not run: they may rely on what is missing or of another type."""
+
 
 def admit(
     core: Core,
@@ -52,7 +57,7 @@ def admit(
     if unknown or request.duplicates:
         _report_unknown(served, new, unknown, request, patching=patching)
     if served.builtin:
-        _refuse_wrong_types(served, errors)
+        _refuse_wrong_types(served, new, errors, patching=patching)
     if core.admission:
         core.admit(
             Admission(
@@ -74,7 +79,7 @@ def admit(
     )
     errors += served.strategy.validate(new, old, subresource)
     if served.rules is not None:
-        if errors:
+        if any(error.reason in _BLOCKING for error in errors):
             errors.append(_RULES_SKIPPED)
         else:
             errors += served.rules.check(new, old, budget=_CEL_BUDGET)
@@ -104,11 +109,14 @@ def _report_unknown(
         raise BadRequest(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {text}')
 
 
-def _refuse_wrong_types(served: ServedKind, errors: Sequence[FieldError]) -> None:
-    """A built-in kind with a wrong type cannot be decoded, which is a bad request and not an invalid object."""
+def _refuse_wrong_types(served: ServedKind, new: Object, errors: Sequence[FieldError], *, patching: bool) -> None:
+    """A built-in kind with a wrong type cannot be decoded: a bad request, or an invalid patch of a good object."""
     for error in errors:
         if error.reason == "FieldValueTypeInvalid":
             kind = served.kind
+            if patching:
+                refusal = FieldError("patch", "FieldValueInvalid", f'Invalid value: "{{}}": {error}')
+                raise Invalid.of(kind.group, kind.kind, meta.name_of(new), [refusal])
             raise BadRequest(
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: json: {error}'
             )

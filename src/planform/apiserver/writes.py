@@ -95,16 +95,8 @@ async def create(
     validation.admit(core, served, obj, None, request, unknown=unknown, patching=patching, applying=patching)
     if client_managed:
         metadata["managedFields"] = client_managed
-    elif not patching:
-        metadata["managedFields"] = track_update(
-            None,
-            obj,
-            node=served.node,
-            manager=request.manager,
-            api_version=served.api_version,
-            now=now,
-            status_subresource=served.has_status,
-        )
+    if not patching:
+        _track(core, served, obj, None, request, "")
     stored = await _in_storage_version(core, served, obj)
 
     tries = _TRIES_FOR_A_NAME if generated else 1
@@ -134,8 +126,7 @@ async def update(
     metadata = meta.clean(obj, unknown)
     _check_identity(served, obj)
     name = name or metadata.get("name", "")
-    if not metadata.get("name"):
-        metadata["name"] = name
+    _check_named(metadata, name)
     if metadata["name"] != name:
         raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
     _place(served, metadata, namespace)
@@ -145,7 +136,7 @@ async def update(
             "FieldValueInvalid",
             "Invalid value: 0: must be specified for an update",
         )
-        raise Invalid.of(served.kind.group, served.kind.kind, name, [error])
+        raise Invalid.of(served.kind.group, served.kind.plural, name, [error])
     key = key_of(served, metadata.get("namespace", ""), name)
 
     def replaced(current: Object) -> Object:
@@ -231,11 +222,12 @@ async def apply(
     if type(metadata) is dict and metadata.get("managedFields"):
         raise BadRequest("metadata.managedFields must be nil")
     metadata = meta.clean(config, unknown)
-    if not metadata.get("name"):
-        raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    _check_named(metadata, name)
     if metadata["name"] != name:
         raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-    _check_identity(served, config)
+    if (config.get("apiVersion"), config.get("kind")) != (served.api_version, served.kind.kind):
+        group, _, version = str(config.get("apiVersion") or "").rpartition("/")
+        raise BadRequest(f"invalid object type: {group}/{version}, Kind={config.get('kind') or ''}")
     _place(served, metadata, namespace)
     if request.validation == "Strict" and unknown:
         raise BadRequest(f'strict decoding error: unknown field "{unknown[0]}"')
@@ -389,7 +381,7 @@ def _confine(served: ServedKind, new: Object, old: Object, subresource: str) -> 
             new.pop("status", None)
 
 
-def _track(core: Core, served: ServedKind, new: Object, old: Object, request: Request, subresource: str) -> None:
+def _track(core: Core, served: ServedKind, new: Object, old: Object | None, request: Request, subresource: str) -> None:
     managed = track_update(
         old,
         new,
@@ -495,6 +487,11 @@ def encode(obj: Object) -> bytes:
         return orjson.dumps({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": obj["metadata"], **obj})
     except (TypeError, orjson.JSONEncodeError) as error:
         raise BadRequest(f"the object cannot be stored as JSON: {error}") from error
+
+
+def _check_named(metadata: Object, name: str) -> None:
+    if not metadata.get("name"):
+        raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
 
 
 def _check_identity(served: ServedKind, obj: Object) -> None:
