@@ -26,8 +26,16 @@ def test_an_apply_needs_a_named_object_and_a_manager_and_no_managed_fields(engin
     path = at("widgets", ns, "w")
     text = f"apiVersion: {V1}\nkind: Widget\nmetadata:\n  name: w\nspec:\n  size: 1\n"
     engine.patch(path, text, "apply", query={"fieldManager": "a"}).ok(201)
-    engine.apply(path, {"kind": "Widget", "metadata": {"name": "w"}}).refused(400, "BadRequest")
-    engine.apply(path, {"apiVersion": V1, "metadata": {"name": "w"}}).refused(400, "BadRequest")
+    for body, shown in (
+        ({"kind": "Widget"}, "/, Kind=Widget"),
+        ({"apiVersion": V1}, f"{V1}, Kind="),
+        ({"apiVersion": V1, "kind": "Other"}, f"{V1}, Kind=Other"),
+    ):
+        refusal = engine.apply(path, {"metadata": {"name": "w"}, **body})
+        refusal.refused(400, "BadRequest", f"invalid object type: {shown}")
+    engine.apply(at("configmaps", ns, "c"), {"metadata": {"name": "c"}}).refused(
+        400, "BadRequest", "object type: /, Kind="
+    )
     engine.apply(path, widget("other")).refused(400, "BadRequest", "name")
     engine.apply(path, widget("w", managedFields=[{"manager": "x"}])).refused(
         400, "BadRequest", "metadata.managedFields must be nil"

@@ -32,6 +32,9 @@ def test_the_type_of_a_secret_is_immutable_and_has_keys(engine: Engine, ns: str)
     engine.post(at("secrets", ns), secret("t", type="kubernetes.io/tls")).refused(
         422, "Invalid", "data[tls.crt]: Required value", "data[tls.key]: Required value"
     )
+    engine.post(at("secrets", ns), secret("b", type="kubernetes.io/basic-auth")).refused(
+        422, "Invalid", "data[username]: Required value", "data[password]: Required value"
+    )
     engine.post(at("secrets", ns), secret("d", type="kubernetes.io/dockerconfigjson")).refused(
         422, "Invalid", "data[.dockerconfigjson]: Required value"
     )
@@ -195,6 +198,19 @@ def test_cluster_services_can_be_listed(engine: Engine) -> None:
 
 @case("15-namespaced-roles")
 def test_roles_are_checked(engine: Engine, ns: str) -> None:
-    engine.post(f"{RBAC}/namespaces/{ns}/roles", {"metadata": {"name": "r"}, "rules": [{"verbs": []}]}).refused(
-        422, "Invalid", "rules[0].verbs: Required value"
-    )
+    def refused(path: str, body: Object, *texts: str) -> None:
+        engine.post(f"{RBAC}/{path}", body | {"metadata": {"name": "r"}}).refused(422, "Invalid", *texts)
+
+    roles, bindings = f"namespaces/{ns}/roles", f"namespaces/{ns}/rolebindings"
+    refused(roles, {"rules": [{"verbs": []}]}, "rules[0].verbs: Required value")
+    refused(roles, {"rules": [{"verbs": ["get"]}]}, "rules[0].apiGroups: Required", "rules[0].resources: Required")
+    url = {"verbs": ["get"], "nonResourceURLs": ["/x"]}
+    refused(roles, {"rules": [url]}, '["/x"]: namespaced rules cannot apply to non-resource URLs')
+    both = url | {"apiGroups": [""], "resources": ["pods"]}
+    refused("clusterroles", {"rules": [both]}, "rules cannot apply to both regular resources and non-resource URLs")
+    strange = {"roleRef": {"kind": "Foo", "name": "x"}, "subjects": [{"kind": "Foo", "name": "x"}]}
+    texts = 'roleRef.kind: Unsupported value: "Foo"', 'subjects[0].kind: Unsupported value: "Foo"'
+    refused(bindings, strange, *texts)
+    ref = {"kind": "Role", "name": "x"}
+    bound = engine.post(f"{RBAC}/{bindings}", {"metadata": {"name": "b"}, "roleRef": ref}).ok(201)
+    assert bound["roleRef"]["apiGroup"] == "rbac.authorization.k8s.io"

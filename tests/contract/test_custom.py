@@ -171,6 +171,12 @@ def test_several_complaints_are_bracketed_and_rules_are_skipped(engine: Engine, 
     assert "some validation rules were not checked because the object was invalid" in skipped["message"]
 
 
+@case("14-rules-run-beside-bounds")
+def test_a_value_out_of_bounds_does_not_keep_rules_from_running(engine: Engine, ns: str) -> None:
+    status = refuse(engine, ns, {"size": -1, "low": 2, "high": 1})
+    assert {cause["field"] for cause in status["details"]["causes"]} == {"spec.size", "spec.low"}
+
+
 @case("14-cel")
 def test_rules_complain_where_and_how_they_say(engine: Engine, ns: str) -> None:
     status = refuse(engine, ns, {"low": 2, "high": 1})

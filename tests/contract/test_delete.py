@@ -91,6 +91,8 @@ def test_propagation_has_three_words_in_the_body_or_the_query(engine: Engine, ns
         engine.gone(path)
     engine.post(at("configmaps", ns), config_map("c")).ok(201)
     path = at("configmaps", ns, "c")
+    status = engine.delete(path, {"propagationPolicy": "Sideways"}).refused(422, "Invalid")
+    assert status["details"]["causes"][0]["field"] == "propagationPolicy"
     engine.delete(path, {"propagationPolicy": "Sideways"}).refused(
         422, "Invalid", "propagationPolicy: Unsupported value"
     )

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.contract.engines import Engine, case
-from tests.contract.kinds import GROUP, at
+from tests.contract.kinds import GROUP, at, config_map, widget
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
@@ -113,6 +113,29 @@ def test_a_wrong_method_is_not_allowed(engine: Engine, ns: str, method: str) -> 
     assert response.status == 405
     if method != "HEAD":
         response.refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+@case("2.1-wrong-method-on-subresource")
+def test_subresources_have_methods_of_their_own(engine: Engine, ns: str) -> None:
+    for method, path in (
+        ("GET", at("serviceaccounts", ns, "default", "token")),
+        ("PUT", at("serviceaccounts", ns, "default", "token")),
+        ("GET", f"/api/v1/namespaces/{ns}/finalize"),
+        ("DELETE", at("widgets", ns, "w", "status")),
+        ("POST", at("widgets", ns, "w", "status")),
+    ):
+        engine.http(method, path, {} if method in ("PUT", "POST") else None).refused(405, "MethodNotAllowed")
+
+
+@case("2.1-all-namespaces-read-only")
+def test_across_namespaces_one_can_only_read(engine: Engine, ns: str) -> None:
+    engine.post(at("configmaps", ns), config_map("kept", labels={"of": ns})).ok(201)
+    query = {"labelSelector": f"of={ns}"}
+    engine.http("DELETE", at("configmaps"), query=query).refused(405, "MethodNotAllowed")
+    engine.post(at("configmaps"), config_map("c", namespace=ns)).refused(405, "MethodNotAllowed")
+    assert engine.http("DELETE", at("widgets"), query=query).status == 404
+    assert engine.post(at("widgets"), widget("w", namespace=ns)).status == 404
+    assert len(engine.get(at("configmaps"), query=query).ok()["items"]) == 1
 
 
 @case("1-5-trailing-slashes")

@@ -72,6 +72,14 @@ def test_any_other_patch_is_unsupported(engine: Engine, ns: str) -> None:
         engine.patch(at("configmaps", ns, "c"), {}, kind).refused(415, "UnsupportedMediaType")
 
 
+@pytest.mark.parametrize("kind", ["merge", "strategic"])
+@case("10-wrong-type")
+def test_a_patch_to_a_wrong_type_is_invalid(engine: Engine, ns: str, kind: str) -> None:
+    engine.post(at("configmaps", ns), config_map("c")).ok(201)
+    status = engine.patch(at("configmaps", ns, "c"), {"data": {"a": 1}}, kind).refused(422, "Invalid")
+    assert status["details"]["causes"][0]["field"] == "patch"
+
+
 @case("10-missing-object")
 def test_a_patch_of_nothing_is_not_found_unless_it_applies(engine: Engine, ns: str) -> None:
     for kind, body in (("merge", {}), ("strategic", {}), ("json", [])):

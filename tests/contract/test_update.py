@@ -53,6 +53,14 @@ def test_a_put_under_another_name_is_refused(engine: Engine, ns: str) -> None:
     )
 
 
+@case("6.2-name-missing")
+def test_a_put_names_its_object(engine: Engine, ns: str) -> None:
+    engine.post(at("configmaps", ns), config_map("c")).ok(201)
+    engine.put(at("configmaps", ns, "c"), {"data": {"a": "1"}}).refused(
+        400, "BadRequest", "the name of the object (c based on URL) was undeterminable: name must be provided"
+    )
+
+
 @case("6.2-uid-mismatch")
 def test_another_uid_is_a_conflict_on_put_and_invalid_in_a_patch(engine: Engine, ns: str) -> None:
     path = at("configmaps", ns, "c")
@@ -90,7 +98,7 @@ def test_a_put_without_a_version_overwrites_data_kinds_only(engine: Engine, ns: 
     engine.put(namespace, {"metadata": {"name": ns, "labels": {"new": "1"}}}).ok()
     engine.post(at("widgets", ns), widget("b")).ok(201)
     engine.put(at("widgets", ns, "b"), widget("b")).refused(
-        422, "Invalid", "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+        422, "Invalid", 'widgets.shop.example.org "b" is invalid: metadata.resourceVersion: Invalid value: 0: must be'
     )
     lease: Object = {"metadata": {"name": "b"}, "spec": {"holderIdentity": "x"}}
     engine.post(at("leases", ns), lease).ok(201)
