@@ -349,14 +349,16 @@ def _column_errors(version: Mapping[str, Any], path: str) -> Iterator[FieldError
 
 
 def _update_errors(new: Object, old: Object | None) -> Iterator[FieldError]:
-    if old is None:
+    spec = new.get("spec")
+    if old is None or not isinstance(spec, dict):
         return
     for field in ("scope", "group"):
-        if new["spec"].get(field) != old["spec"].get(field):
-            yield _invalid(f"spec.{field}", new["spec"].get(field) or "", "field is immutable")
+        if spec.get(field) != old["spec"].get(field):
+            yield _invalid(f"spec.{field}", spec.get(field) or "", "field is immutable")
+    given = spec.get("names") or {}
     for field in ("plural", "kind"):
-        if is_established(old) and new["spec"]["names"].get(field) != old["spec"]["names"].get(field):
-            yield _invalid(f"spec.names.{field}", new["spec"]["names"].get(field) or "", "field is immutable")
+        if is_established(old) and given.get(field) != old["spec"]["names"].get(field):
+            yield _invalid(f"spec.names.{field}", given.get(field) or "", "field is immutable")
     yield from _stored_version_errors(new)
 
 

@@ -29,7 +29,8 @@ _TYPES: Mapping[str, str] = {
     "finalizers": "list",
     "managedFields": "objects",
 }
-_OWNER_FIELDS = frozenset({"apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"})
+_OWNER_FLAGS = ("controller", "blockOwnerDeletion")
+_OWNER_FIELDS = frozenset({"apiVersion", "kind", "name", "uid", *_OWNER_FLAGS})
 SERVER_OWNED = (
     "uid",
     "creationTimestamp",
@@ -67,9 +68,10 @@ def clean(obj: Object, unknown: list[str]) -> dict[str, Any]:
     if drop is not None:
         for name in drop:
             del metadata[name]
-    creation = metadata.get("creationTimestamp")
-    if creation is not None and not creation.endswith("Z"):
-        metadata["creationTimestamp"] = normal_time("metadata.creationTimestamp", creation)
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        time = metadata.get(name)
+        if time is not None and not time.endswith("Z"):
+            metadata[name] = normal_time(f"metadata.{name}", time)
     return metadata
 
 
@@ -129,6 +131,11 @@ def _objects(name: str, value: object, unknown: list[str]) -> None:
             for field in [field for field in owner if field not in _OWNER_FIELDS]:
                 unknown.append(f"metadata.ownerReferences[{index}].{field}")
                 del owner[field]
+            for field in _OWNER_FLAGS:
+                if type(owner.get(field, False)) is not bool:
+                    if owner[field] is not None:
+                        raise _wrong(f"ownerReferences[{index}].{field}", "boolean", owner[field])
+                    del owner[field]
 
 
 _CHECKS = {"integer": _integer, "strings": _strings, "list": _list, "objects": _objects}

@@ -22,8 +22,10 @@ def scale_of(served: ServedKind, obj: Object) -> Object:
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status: dict[str, Any] = {"replicas": _get(obj, paths.status_replicas) or 0}
     selector = _get(obj, paths.selector) if paths.selector else None
-    if selector:
-        status["selector"] = selector if isinstance(selector, str) else str(LabelSelector.from_object(selector))
+    if isinstance(selector, str) and selector:
+        status["selector"] = selector
+    elif isinstance(selector, dict) and served.builtin:
+        status["selector"] = str(LabelSelector.from_object(selector))
     return {
         "apiVersion": "autoscaling/v1",
         "kind": "Scale",
@@ -79,5 +81,7 @@ def _get(obj: Any, path: str) -> Any:
 def _set(obj: Any, path: str, value: int) -> None:
     *parents, last = path.strip(".").split(".")
     for part in parents:
-        obj = obj.setdefault(part, {})
+        if not isinstance(obj.get(part), dict):  # absent or null
+            obj[part] = {}
+        obj = obj[part]
     obj[last] = value

@@ -85,13 +85,16 @@ async def apply_scale(
 
 
 def _finalized(current: Object, body: Object) -> Object:
+    sent, wanted = body.get("metadata") or {}, body.get("spec") or {}
+    if type(sent) is not dict or type(wanted) is not dict:
+        raise BadRequest("metadata and spec of a Namespace must be objects")
     spec = {**current.get("spec", {})}
-    finalizers = (body.get("spec") or {}).get("finalizers")
-    if finalizers:
-        spec["finalizers"] = finalizers
+    if wanted.get("finalizers"):
+        spec["finalizers"] = wanted["finalizers"]
     else:
         spec.pop("finalizers", None)
-    return {**current, "spec": spec}
+    version = sent.get("resourceVersion") or current["metadata"]["resourceVersion"]
+    return {**current, "metadata": {**current["metadata"], "resourceVersion": version}, "spec": spec}
 
 
 def _check_served(served: ServedKind, subresource: str) -> None:

@@ -1,0 +1,164 @@
+"""Odd but legal requests, races between verbs and chores, and what a shutdown leaves: each was wrong once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planform.api.kinds import Object, gvk
+from planform.apiserver import subresources
+from planform.apiserver.requests import Request
+from planform.client import Patch, PatchType
+from planform.errors import ApiError, BadRequest, Conflict
+from tests.harness.embedded import (
+    CONFIG_MAP,
+    CRD,
+    NAMESPACE,
+    embedded_engine,
+    version,
+    widget,
+    widget_crd,
+)
+
+WIDGET = gvk("example.org/v1", "Widget")
+SECRET = gvk("v1", "Secret")
+SIZE = {"size": {"type": "integer"}}
+
+
+def config_map(name: str, *owners: Object, block: bool = False, **metadata: Any) -> Object:
+    references = [
+        {"apiVersion": o["apiVersion"], "kind": o["kind"], "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]}
+        | ({"blockOwnerDeletion": True} if block else {})
+        for o in owners
+    ]
+    if references:
+        metadata["ownerReferences"] = references
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+    }
+
+
+# -- odd input
+
+
+@pytest.mark.parametrize("flag", ["controller", "blockOwnerDeletion"])
+async def test_an_owner_reference_with_a_flag_that_is_no_boolean_is_refused(flag: str) -> None:
+    async with embedded_engine() as engine:
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "1", flag: "yes"}
+        with pytest.raises(BadRequest, match=rf"metadata\.ownerReferences\[0\]\.{flag} must be a boolean, not string"):
+            await engine.client.create(config_map("c", ownerReferences=[owner]))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"manager": ["x"], "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}},
+        {"operation": "Update"},
+        {"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:a": 5}},
+    ],
+    ids=["manager of a wrong type", "nearly empty", "fields that are no set"],
+)
+async def test_an_object_created_with_odd_managed_fields_can_still_be_changed(entry: Object) -> None:
+    async with embedded_engine() as engine:
+        await engine.client.create({**config_map("c", managedFields=[entry]), "data": {"a": "b"}})
+        changed = await engine.client.patch(
+            CONFIG_MAP, "c", Patch(PatchType.MERGE, {"data": {"a": "c"}}), namespace="default"
+        )
+        assert [item["manager"] for item in changed["metadata"]["managedFields"]] == ["planform"]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {"kind": "Namespace", "metadata": {"name": "n"}, "spec": "x"},
+        {"kind": "Namespace", "metadata": {"name": "n"}, "spec": {"finalizers": 5}},
+        {"kind": "Secret", "metadata": {"name": "s"}, "data": ["x"], "stringData": {"a": "b"}},
+        {"kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": 5}},
+        {"kind": "Secret", "metadata": {"name": "s"}, "stringData": ["a"]},
+        {"kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": 5}},
+    ],
+    ids=str,
+)
+async def test_a_built_in_object_with_a_wrong_type_is_a_bad_request(obj: Object) -> None:
+    async with embedded_engine() as engine:
+        with pytest.raises(BadRequest, match="cannot be handled as"):
+            await engine.client.create({"apiVersion": "v1", **obj})
+
+
+async def test_a_role_binding_whose_subjects_are_no_list_is_a_bad_request() -> None:
+    async with embedded_engine() as engine:
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "b"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+            "subjects": 5,
+        }
+        with pytest.raises(BadRequest, match="subjects"):
+            await engine.client.create(binding)
+
+
+async def test_a_crd_cannot_lose_its_spec() -> None:
+    async with embedded_engine() as engine:
+        await engine.establish(widget_crd(version("v1", SIZE)))
+        for change in ({"spec": None}, {"spec": {"names": None}}):
+            with pytest.raises(ApiError, match="spec"):
+                await engine.client.patch(CRD, "widgets.example.org", Patch(PatchType.MERGE, change))
+
+
+async def test_finalize_refuses_a_spec_that_is_no_object_and_a_version_that_has_moved() -> None:
+    async with embedded_engine() as engine:
+        await engine.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}})
+        served = engine.core.registry.find(NAMESPACE)
+        for body, error in (
+            ({"spec": "x"}, BadRequest),
+            ({"metadata": {"resourceVersion": "1"}, "spec": {"finalizers": []}}, Conflict),
+        ):
+            with pytest.raises(error):
+                await subresources.update(engine.core, served, "", "n", "finalize", body, Request())
+
+
+def scaled_crd() -> Object:
+    nested = {"type": "object", "nullable": True, "properties": {"count": {"type": "integer"}}}
+    paths = {"specReplicasPath": ".spec.nested.count", "statusReplicasPath": ".status.count"}
+    scale = {**paths, "labelSelectorPath": ".status.selector"}
+    return widget_crd(version("v1", {"nested": nested}, subresources={"status": {}, "scale": scale}))
+
+
+async def test_scale_makes_the_parents_of_its_path_where_they_are_null() -> None:
+    async with embedded_engine() as engine:
+        await engine.establish(scaled_crd())
+        await engine.client.create(widget(nested=None))
+        patch = Patch(PatchType.MERGE, {"spec": {"replicas": 3}})
+        served = engine.core.registry.find(WIDGET)
+        body = {"metadata": {"name": "w"}, "spec": {"replicas": 3}}
+        scale = await subresources.update(engine.core, served, "default", "w", "scale", body, Request())
+        assert scale["spec"] == {"replicas": 3}
+        assert (await engine.client.get(WIDGET, "w", namespace="default"))["spec"] == {"nested": {"count": 3}}
+        again = await engine.client.patch(WIDGET, "w", patch, namespace="default", subresource="scale")
+        assert again["metadata"]["resourceVersion"] == scale["metadata"]["resourceVersion"]
+
+
+async def test_scale_leaves_out_a_selector_that_is_no_text() -> None:
+    async with embedded_engine() as engine:
+        await engine.establish(scaled_crd())
+        await engine.client.create(widget(nested={"count": 1}))
+        status = Patch(PatchType.MERGE, {"status": {"count": 1, "selector": ["a"]}})
+        await engine.client.patch(WIDGET, "w", status, namespace="default", subresource="status")
+        scale = await engine.client.get(WIDGET, "w", namespace="default", subresource="scale")
+        assert scale["status"] == {"replicas": 1}
+
+
+async def test_a_deletion_time_sent_back_with_an_offset_is_the_same_time() -> None:
+    async with embedded_engine() as engine:
+        await engine.client.create(config_map("c", finalizers=["example.org/hold"]))
+        ending = await engine.client.delete(CONFIG_MAP, "c", namespace="default")
+        assert ending is not None
+        metadata = ending["metadata"]
+        metadata["deletionTimestamp"] = metadata["deletionTimestamp"].replace("Z", "+00:00")
+        del metadata["finalizers"]
+        await engine.client.update(ending)
+        await engine.gone(CONFIG_MAP, "c")
