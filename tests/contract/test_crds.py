@@ -277,7 +277,5 @@ def test_int_or_string_patterns_and_open_maps_are_accepted(engine: Engine) -> No
         "properties": {"name": {"type": "string", "pattern": "^a"}},
     }
     for definition in (named, fresh(engine, spec=open_map)):
-        created = engine.post(CRDS, definition)
-        if definition is named:
-            created.ok(201)
-        engine.delete(f"{CRDS}/{definition['metadata']['name']}")
+        engine.post(CRDS, definition).ok(201)
+        engine.delete(f"{CRDS}/{definition['metadata']['name']}").ok()
