@@ -11,6 +11,7 @@ import heapq
 import itertools
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -88,7 +89,13 @@ class VirtualClock:
 
 def timestamp(moment: datetime) -> str:
     """Kubernetes' Time: whole seconds, Z."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
+    return _second(int(moment.timestamp()))
+
+
+@lru_cache(maxsize=16)
+def _second(seconds: int) -> str:
+    """Busy servers stamp thousands of objects in the same second."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")[:19] + "Z"
 
 
 def micro_timestamp(moment: datetime) -> str:

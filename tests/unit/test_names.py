@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import uuid
 from typing import Any
 
 import pytest
@@ -163,3 +164,11 @@ def test_a_valid_parent_has_children_with_valid_names(parent: str, key: str) -> 
     name = child_name(parent, "uid", key.encode("utf-8", "replace").decode())
     assert len(name) <= 63
     assert names.subdomain_problems(name) == []
+
+
+def test_a_uid_is_a_random_uuid_of_version_4() -> None:
+    found = {names.new_uid(random.Random(seed)) for seed in range(200)}
+    assert len(found) == 200
+    for text in found:
+        parsed = uuid.UUID(text)
+        assert (str(parsed), parsed.version, parsed.variant) == (text, 4, uuid.RFC_4122)

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import orjson
@@ -40,6 +41,11 @@ def required(field: str, detail: str = "") -> FieldError:
 
 def forbidden(field: str, detail: str) -> FieldError:
     return FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+@lru_cache(maxsize=4096)
+def _is_data_key(key: str) -> bool:
+    return _DATA_KEY.match(key) is not None
 
 
 class Plain(Strategy):
@@ -100,7 +106,7 @@ class ConfigMaps(Plain):
         if (
             not binary
             and old is None
-            and all(map(_DATA_KEY.match, data))
+            and all(map(_is_data_key, data))
             and sum(map(len, data.values())) < _SURELY_FITS
             and "." not in data
             and ".." not in data

@@ -7,7 +7,6 @@ for that version first, since it would be a lie if the commit failed.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -88,7 +87,7 @@ async def create(
     if generated:
         metadata["name"] = names.generate_name(metadata["generateName"], core.rng)
     now = timestamp(core.clock.now())
-    metadata["uid"] = str(uuid.UUID(int=core.rng.getrandbits(128), version=4))
+    metadata["uid"] = names.new_uid(core.rng)
     metadata["creationTimestamp"] = now
     if served.strategy.counts_generations:
         metadata["generation"] = 1

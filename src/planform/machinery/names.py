@@ -123,6 +123,13 @@ def generate_name(base: str, rng: random.Random) -> str:
     return base[: LABEL_LENGTH - _GENERATED_LENGTH] + suffix
 
 
+def new_uid(rng: random.Random) -> str:
+    """A random UUID, version 4, as text."""
+    digits = f"{rng.getrandbits(128):032x}"
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
 def child_name(parent: str, *identity: str, limit: int = LABEL_LENGTH) -> str:
     """The name of what `parent` owns under `identity` (its uid, then the child's key): the same whenever it is asked.
 

@@ -54,6 +54,8 @@ def created(node: TypeNode, value: Any) -> Fields:
     if type(value) is dict:
         if not value or not node.granular:
             return LEAF
+        if _CONTAINERS.isdisjoint(map(type, value.values())):
+            return {".": LEAF, **{f"f:{name}": LEAF for name in sorted(value)}}
         claimed = {".": LEAF}
         descents, others = node.descents, node.others
         for name in sorted(value):

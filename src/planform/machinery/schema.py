@@ -310,9 +310,15 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
     # Most fields need nothing but a look at their type: they are done with one lookup.
     plain = {name: child.expected for name, child in node.properties.items() if child.visit is None}.get
 
+    only_extra = extra is not None and not node.properties
+
     def visit(obj: dict[str, Any], path: Path, walk: _Walk) -> None:
         dropped: list[str] | None = None
-        for name, value in obj.items():
+        # A map whose values need nothing but a look at their type, all of it, is one look.
+        plain_map = (
+            only_extra and extra is not None and extra.visit is None and {*map(type, obj.values())} == {extra.expected}
+        )
+        for name, value in () if plain_map else obj.items():
             if type(value) is plain(name):
                 continue
             child = lookup(name)
