@@ -1,0 +1,55 @@
+"""What CEL expressions of functions see: `observed` and `desired` as the protocol's messages, and the context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from planform.errors import FieldError
+from planform.functions.values import FunctionRequest, Object, Resource, State
+from planform.machinery.cel import CelError, Expression, compile_expression
+from planform.machinery.names import invalid
+
+VARIABLES: Final[Mapping[str, str]] = {"observed": "dyn", "desired": "dyn", "context": "dyn"}
+BUDGET: Final = 50_000
+"""What one evaluation may cost; some milliseconds at most, since it happens on the loop."""
+
+
+def bindings(request: FunctionRequest) -> dict[str, Any]:
+    """The values of VARIABLES; members have the names of the protocol, and empty maps are there."""
+    return {
+        "observed": state_message(request.observed),
+        "desired": state_message(request.desired),
+        "context": request.context,
+    }
+
+
+def state_message(state: State) -> Object:
+    return {
+        "composite": resource_message(state.composite),
+        "resources": {name: resource_message(each) for name, each in state.resources.items()},
+    }
+
+
+def resource_message(resource: Resource) -> Object:
+    details = dict(resource.connection_details)
+    return {"resource": resource.resource, "connection_details": details, "ready": int(resource.ready)}
+
+
+def evaluate(expression: Expression, values: Mapping[str, Any]) -> Any:
+    """Raises CelError."""
+    return expression.evaluate(values, budget=BUDGET)
+
+
+def expression_errors(
+    path: str, text: str, variables: Mapping[str, str] = VARIABLES, *, gives: str = "bool"
+) -> Iterator[FieldError]:
+    """The error of an expression that does not compile, or is not known to give a value of this type."""
+    try:
+        kind = str(compile_expression(text, variables).type)
+    except CelError as error:
+        yield invalid(path, text, str(error))
+        return
+    if kind != gives:
+        hint = "; compare it with something, such as == true" if (kind, gives) == ("dyn", "bool") else ""
+        yield invalid(path, text, f"must give {gives}, but gives {kind}{hint}")
