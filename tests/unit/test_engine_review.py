@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import pytest
 
 from planform.api.kinds import Object, gvk
 from planform.apiserver import subresources
+from planform.apiserver.engine import open_engine
+from planform.apiserver.local import LocalClient
 from planform.apiserver.requests import Request
 from planform.client import Patch, PatchType
+from planform.client.protocol import Propagation
+from planform.clock import SystemClock
+from planform.controllers.engine import garbage
+from planform.controllers.engine.garbage import GarbageCollector
 from planform.errors import ApiError, BadRequest, Conflict
+from planform.reconcile.controller import Controller
+from planform.reconcile.gate import Gate
+from planform.store import Change, Key, open_store
 from tests.harness.embedded import (
     CONFIG_MAP,
     CRD,
     NAMESPACE,
+    Embedded,
     embedded_engine,
     version,
     widget,
@@ -162,3 +176,116 @@ async def test_a_deletion_time_sent_back_with_an_offset_is_the_same_time() -> No
         del metadata["finalizers"]
         await engine.client.update(ending)
         await engine.gone(CONFIG_MAP, "c")
+
+
+# -- garbage collection
+
+
+def idle_controller(name: str, reconcile: Any) -> Controller[Any]:
+    return Controller(name, reconcile, clock=SystemClock(), rng=Random(7), gate=Gate(1))
+
+
+@asynccontextmanager
+async def idle_collector() -> AsyncIterator[tuple[Embedded, GarbageCollector]]:
+    """An engine whose garbage collector follows every change but acts only when a test says so."""
+    clock = SystemClock()
+    async with await open_store(None, clock=clock) as store:
+        core = open_engine(store, clock, rng=Random(7))
+        engine = Embedded(core, LocalClient(core))
+        await engine.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+
+        collector = GarbageCollector(core, idle_controller)
+        unsubscribe = store.subscribe(collector.changed)
+        yield engine, collector
+        unsubscribe()
+
+
+async def test_owners_in_a_circle_do_not_wait_for_each_other_in_the_foreground() -> None:
+    async with embedded_engine() as engine:
+        first = await engine.client.create(config_map("c0"))
+        last = first
+        for name in ("c1", "c2"):
+            last = await engine.client.create(config_map(name, last, block=True))
+        closing = config_map("c0", last, block=True)["metadata"]["ownerReferences"]
+        patch = Patch(PatchType.MERGE, {"metadata": {"ownerReferences": closing}})
+        await engine.client.patch(CONFIG_MAP, "c0", patch, namespace="default")
+        await engine.client.delete(CONFIG_MAP, "c0", namespace="default", propagation=Propagation.FOREGROUND)
+        async with asyncio.timeout(10):
+            for name in ("c0", "c1", "c2"):
+                await engine.gone(CONFIG_MAP, name)
+
+
+async def test_dependents_follow_an_owner_whose_kind_went_with_it() -> None:
+    async with embedded_engine() as engine:
+        await engine.establish(widget_crd(version("v1", SIZE)))
+        owner = await engine.client.create(widget(size=1))
+        names = [f"c{number}" for number in range(200)]
+        await asyncio.gather(*(engine.client.create(config_map(name, owner)) for name in names))
+        await engine.client.delete(CRD, "widgets.example.org")
+        async with asyncio.timeout(10):
+            for name in names:
+                await engine.gone(CONFIG_MAP, name)
+
+
+async def test_the_first_scan_learns_nothing_from_versions_that_were_replaced_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(garbage, "_SLICE", 1)
+    dead = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "dead", "uid": "1"}}
+    async with idle_collector() as (engine, _):
+        for name in ("a", "freed", "removed"):
+            await engine.client.create(config_map(name, dead))
+        later = GarbageCollector(engine.core, idle_controller)
+        engine.core.store.subscribe(later.changed)
+        scan = later._scan_store()
+        scan.send(None)
+        free = Patch(PatchType.MERGE, {"metadata": {"ownerReferences": None}})
+        await engine.client.patch(CONFIG_MAP, "freed", free, namespace="default")
+        await engine.client.delete(CONFIG_MAP, "removed", namespace="default")
+        with pytest.raises(StopIteration):
+            while True:
+                scan.send(None)
+        assert {key.name for key in later._owners} == {"a"}
+
+
+async def test_an_object_that_is_given_an_owner_while_it_is_collected_stays() -> None:
+    dead = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "dead", "uid": "1"}}
+    async with idle_collector() as (engine, collector):
+        alive = await engine.client.create(config_map("alive"))
+        await engine.client.create(config_map("c", dead))
+        adopted = config_map("c", alive)["metadata"]["ownerReferences"]
+        patch = Patch(PatchType.MERGE, {"metadata": {"ownerReferences": adopted}})
+        adopting = asyncio.create_task(engine.client.patch(CONFIG_MAP, "c", patch, namespace="default"))
+        key = Key("configmaps", "default", "c")
+        await asyncio.sleep(0)
+        assert engine.core.store.head(key) != engine.core.store.get(key)
+        await collector._reconcile(key)
+        await adopting
+        await collector._reconcile(key)
+        assert (await engine.client.get(CONFIG_MAP, "c", namespace="default"))["metadata"]["ownerReferences"] == adopted
+
+
+async def test_a_scan_that_is_under_way_ends_with_the_chores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "_SLICE", 1)
+    async with idle_collector() as (engine, collector):
+        await asyncio.gather(*(engine.client.create(config_map(f"c{number}")) for number in range(100)))
+        collector.begin()
+        await asyncio.sleep(0)
+        [scan] = [task for task in asyncio.all_tasks() if task.get_name() == "garbage scan"]
+        collector.close()
+        await asyncio.wait([scan])
+        assert scan.cancelled()
+
+
+async def test_deleting_a_collection_shares_commits() -> None:
+    async with embedded_engine() as engine:
+        await asyncio.gather(*(engine.client.create(config_map(f"c{number}")) for number in range(100)))
+        batches = 0
+
+        def count(changes: Sequence[Change]) -> None:
+            nonlocal batches
+            batches += any(change.key.resource == "configmaps" for change in changes)
+
+        engine.core.store.subscribe(count)
+        deleted = await engine.client.delete_collection(CONFIG_MAP, namespace="default")
+        assert (len(deleted), batches) == (100, 2)

@@ -167,15 +167,21 @@ def _check_preconditions(served: ServedKind, name: str, obj: Object, required: P
 async def delete_collection(
     core: Core, served: ServedKind, selection: Selection, options: DeleteOptions, request: Request
 ) -> list[bytes]:
-    """Delete everything selected, in slices that let others through; answers what was deleted."""
+    """Delete everything selected, in slices that share commits and let others through; answers what was deleted.
+
+    Raises the first refusal, once the slice that it happened in is done.
+    """
     found = await list_entries(core, served, selection, Options())
     deleted: list[bytes] = []
-    for count, (key, _) in enumerate(found.entries):
-        if count % _SLICE == _SLICE - 1:
-            await asyncio.sleep(0)
-        try:
-            result = await delete(core, served, key.namespace, key.name, options, request)
-        except NotFound:
-            continue
-        deleted.append(result.value)
+    for start in range(0, len(found.entries), _SLICE):
+        keys = [key for key, _ in found.entries[start : start + _SLICE]]
+        results = await asyncio.gather(
+            *(delete(core, served, key.namespace, key.name, options, request) for key in keys), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, Deleted):
+                deleted.append(result.value)
+            elif not isinstance(result, NotFound):
+                raise result
+        await asyncio.sleep(0)
     return deleted

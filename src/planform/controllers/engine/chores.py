@@ -36,14 +36,14 @@ class Chore(Protocol):
 
 @dataclass(frozen=True)
 class Chores:
-    """The running chores; `close` ends their subscriptions (their controllers end with the plane)."""
+    """The running chores; `close` ends what feeds them (their controllers end with the plane)."""
 
     all: tuple[Chore, ...]
-    _unsubscribe: tuple[Callable[[], None], ...]
+    _endings: tuple[Callable[[], None], ...]
 
     def close(self) -> None:
-        for unsubscribe in self._unsubscribe:
-            unsubscribe()
+        for end in self._endings:
+            end()
 
 
 def start_chores(
@@ -73,16 +73,17 @@ def start_chores(
             concurrency=min(most, concurrency),
         )
 
+    garbage = GarbageCollector(core, controller, poll_interval=poll_interval)
     chores: tuple[Chore, ...] = (
         CrdChore(core, controller),
         NamespaceChore(core, controller),
         ServiceAccountChore(core, controller),
         RoleAggregation(core, controller),
-        GarbageCollector(core, controller, poll_interval=poll_interval),
+        garbage,
         EventExpiry(core, controller, ttl=event_ttl),
     )
     unsubscribe = tuple(core.store.subscribe(chore.changed) for chore in chores)
     for chore in chores:
         plane.start(chore.controller)
         chore.begin()
-    return Chores(chores, unsubscribe)
+    return Chores(chores, (*unsubscribe, garbage.close))

@@ -7,6 +7,7 @@ gone, when it is deleted in the foreground or by orphaning, or when one of its o
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,11 @@ from planform.errors import Conflict, NotFound
 from planform.reconcile.controller import Controller, Result
 from planform.store import Change, ChangeType, Key
 
+log = logging.getLogger(__name__)
+
 _MANAGER = "garbage-collector"
 _SLICE = 2000
+_AT_ONCE = 50  # writes that share a commit
 
 
 class Owner(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,18 +76,27 @@ class GarbageCollector:
         self._dependents: dict[str, set[Key]] = {}
         self._owners: dict[Key, tuple[Owner, ...]] = {}
         self._waiting: dict[str, Key] = {}  # owners that are deleted in the foreground or by orphaning, by UID
+        self._absent: set[str] = set()  # owners that went before their dependents: their kind may be gone as well
         self._scan: asyncio.Task[None] | None = None
         self.controller: Controller[Key] = controller("garbage-collector", self._reconcile)
 
     def begin(self) -> None:
         """Index what is there, in slices; a busy start is not held up."""
         self._scan = asyncio.get_running_loop().create_task(self._scan_store(), name="garbage scan")
+        self._scan.add_done_callback(_report_failure)
+
+    def close(self) -> None:
+        """Stop looking, if a short run did not come to the end of it."""
+        if self._scan is not None:
+            self._scan.cancel()
 
     async def _scan_store(self) -> None:
-        for resource in self._core.store.resources():
-            for rows in self._core.store.snapshot(resource).slices(_SLICE):
+        """Whatever changes meanwhile comes through `changed`: of a version that was replaced nothing may be learnt."""
+        store = self._core.store
+        for resource in store.resources():
+            for rows in store.snapshot(resource).slices(_SLICE):
                 for key, entry in rows:
-                    if key not in self._owners:
+                    if key not in self._owners and store.get(key) == entry:
                         self._index(key, entry.value)
                 await asyncio.sleep(0)
 
@@ -115,6 +128,7 @@ class GarbageCollector:
                 dependents.discard(key)
                 if not dependents:
                     del self._dependents[owner.uid]
+                    self._absent.discard(owner.uid)
         if owners:
             self._owners[key] = owners
             for owner in owners:
@@ -128,6 +142,7 @@ class GarbageCollector:
             uid = _decode(change.value).metadata.uid
             self._waiting.pop(uid, None)
             for dependent in self._dependents.get(uid, ()):
+                self._absent.add(uid)
                 self.controller.queue.add(dependent)
 
     def _wake_owners(self, owners: Sequence[Owner]) -> None:
@@ -162,17 +177,22 @@ class GarbageCollector:
         standing = self._standing(served, key)
         if standing is None:  # no change will tell when an owner's kind comes to be served
             return Result(requeue_after=self._poll_interval)
-        uid = obj["metadata"]["uid"]
+        uid, seen = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
         if standing.solid:
             gone = {owner.uid for owner in (*standing.dangling, *standing.waiting)}
             if gone:
                 await self._drop_owners(served, key, gone)
             return Result()
-        if standing.waiting and self._dependents.get(uid):
+        dependents = self._dependents.get(uid)
+        if standing.waiting and dependents:
+            if not dependents.isdisjoint(self._waiting.values()) and _blocks(self._owners[key]):
+                await self._stop_blocking(served, key)  # owners in a circle would wait for each other for ever
+                return Result()
             policy: Propagation | None = Propagation.FOREGROUND
         else:
             policy = None
-        options = deletes.DeleteOptions(policy, Preconditions(uid=uid))
+        # Somebody may have given it an owner just now, which is staged and not yet seen here.
+        options = deletes.DeleteOptions(policy, Preconditions(uid, seen))
         try:
             await deletes.delete(self._core, served, key.namespace, key.name, options, Request(manager=_MANAGER))
         except Conflict:
@@ -183,6 +203,9 @@ class GarbageCollector:
         """Where the owners stand; None when one of them is of a kind that is not served and nothing can be known."""
         standing = _Standing([], [], [])
         for owner in self._owners.get(key, ()):
+            if owner.uid in self._absent:
+                standing.dangling.append(owner)
+                continue
             group_version_kind = gvk(owner.api_version, owner.kind)
             kinds = [
                 found
@@ -205,14 +228,18 @@ class GarbageCollector:
 
     async def _orphan(self, served: ServedKind, key: Key, obj: Object) -> None:
         uid = obj["metadata"]["uid"]
-        for dependent in sorted(self._dependents.get(uid, ())):
-            kind = self._served(dependent)
-            if kind is not None:
-                try:
-                    await self._drop_owners(kind, dependent, {uid})
-                except NotFound:
-                    continue
+        dependents = sorted(self._dependents.get(uid, ()))
+        for start in range(0, len(dependents), _AT_ONCE):
+            await asyncio.gather(*(self._release(key, uid) for key in dependents[start : start + _AT_ONCE]))
         await self._remove_finalizer(served, key, ORPHAN)
+
+    async def _release(self, dependent: Key, uid: str) -> None:
+        served = self._served(dependent)
+        if served is not None:
+            try:
+                await self._drop_owners(served, dependent, {uid})
+            except NotFound:
+                pass
 
     async def _delete_dependents_first(self, served: ServedKind, key: Key, obj: Object) -> None:
         uid = obj["metadata"]["uid"]
@@ -232,6 +259,14 @@ class GarbageCollector:
 
         await writes.modify(self._core, served, key, change, Request(manager=_MANAGER))
 
+    async def _stop_blocking(self, served: ServedKind, key: Key) -> None:
+        def change(current: Object) -> Object:
+            owners = current["metadata"].get("ownerReferences", ())
+            unblocked = [{name: o[name] for name in o if name != "blockOwnerDeletion"} for o in owners]
+            return {**current, "metadata": {**current["metadata"], "ownerReferences": unblocked}}
+
+        await writes.modify(self._core, served, key, change, Request(manager=_MANAGER))
+
     async def _remove_finalizer(self, served: ServedKind, key: Key, finalizer: str) -> None:
         def change(current: Object) -> Object:
             metadata = {**current["metadata"]}
@@ -244,3 +279,12 @@ class GarbageCollector:
         plural, _, group = key.resource.partition(".")
         kinds = self._core.registry.of_resource(group, plural)
         return next((served for served in kinds if served.is_storage), kinds[0] if kinds else None)
+
+
+def _blocks(owners: Sequence[Owner]) -> bool:
+    return any(owner.block_owner_deletion for owner in owners)
+
+
+def _report_failure(scan: asyncio.Task[None]) -> None:
+    if not scan.cancelled() and (error := scan.exception()) is not None:
+        log.error("the scan for garbage failed: what was there before is not collected", exc_info=error)
