@@ -11,8 +11,8 @@ from planform.machinery.cel import CelError, Expression, compile_expression
 from planform.machinery.names import invalid
 
 VARIABLES: Final[Mapping[str, str]] = {"observed": "dyn", "desired": "dyn", "context": "dyn"}
-BUDGET: Final = 50_000
-"""What one evaluation may cost; some milliseconds at most, since it happens on the loop."""
+BUDGET: Final = 10_000
+"""What one evaluation may cost, about five milliseconds at most, since it happens on the loop."""
 
 
 def bindings(request: FunctionRequest) -> dict[str, Any]:
