@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from tests.harness.programs import ProgramMissing
-from tests.interop.go_functions import serving
+from tests.interop.published import serving
 
 from bench.report import Report
 from planform.builtin.patch_and_transform import function

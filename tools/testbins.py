@@ -191,6 +191,22 @@ def from_system(name: str) -> Recipe:
     return recipe
 
 
+def from_python(requirement: str, command: str) -> Recipe:
+    """Install a Python program with its own dependencies into an environment in the cache, and point at it."""
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        home = workshop.cache / "environments" / f"{requirement}-{sys.version_info.major}.{sys.version_info.minor}"
+        shutil.rmtree(home, ignore_errors=True)  # of a process that was killed
+        workshop.run([sys.executable, "-m", "venv", str(home)], limit=300)
+        options = ["--quiet", "--disable-pip-version-check"]
+        workshop.run([str(home / "bin" / "python"), "-m", "pip", "install", *options, requirement], limit=900)
+        (out / command).write_text(f'#!/bin/sh\nexec "{home / "bin" / command}" "$@"\n')
+        (out / command).chmod(0o755)
+        return f"pip {requirement}"
+
+    return recipe
+
+
 def from_go(module: str, version: str, package: str, name: str, flags: str = "", calls_itself: str = "") -> Recipe:
     """Build one command of a Go module, in a module of its own, so that the dependencies are those of its release.
 
@@ -312,6 +328,12 @@ PRODUCTS = (
                 calls_itself="github.com/crossplane/function-auto-ready",
             ),
         ),
+        proof=("--help",),
+    ),
+    Product(
+        ("function-pythonic",),
+        "0.1.4",
+        (from_python("crossplane-function-pythonic==0.1.4", "function-pythonic"),),
         proof=("--help",),
     ),
 )

@@ -12,7 +12,7 @@ import yaml
 
 from planform.builtin.auto_ready import function
 from planform.functions.values import FunctionRequest, Object, Ready, Resource, State
-from tests.interop.go_functions import GoFunction, serving
+from tests.interop.published import PublishedFunction, serving
 
 SEEDS = range(100)
 ENTRIES = [
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.xdist_group("go-auto-ready")
 
 
 @pytest.fixture
-async def published(tmp_path: Path) -> AsyncIterator[GoFunction]:
+async def published(tmp_path: Path) -> AsyncIterator[PublishedFunction]:
     async with serving("function-auto-ready", tmp_path) as served:
         yield served
 
@@ -92,7 +92,7 @@ def request(seed: int) -> FunctionRequest:
     )
 
 
-async def test_a_hundred_generated_requests_have_the_same_answer_from_both(published: GoFunction) -> None:
+async def test_a_hundred_generated_requests_have_the_same_answer_from_both(published: PublishedFunction) -> None:
     ready = 0
     for seed in SEEDS:
         asked = request(seed)
@@ -106,7 +106,7 @@ async def test_a_hundred_generated_requests_have_the_same_answer_from_both(publi
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
-async def test_what_we_do_otherwise_is_as_listed(entry: Object, published: GoFunction) -> None:
+async def test_what_we_do_otherwise_is_as_listed(entry: Object, published: PublishedFunction) -> None:
     assert entry["why"] and entry["upstream"] != entry["planform"]
     thing = {"apiVersion": entry["observed"]["apiVersion"], "kind": entry["observed"]["kind"]}
     asked = FunctionRequest(

@@ -13,7 +13,7 @@ import yaml
 from planform.builtin.patch_and_transform import function
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Ready, Resource, Severity, State
 from tests.interop.compositions import ENVIRONMENT, Author
-from tests.interop.go_functions import GoFunction, serving
+from tests.interop.published import PublishedFunction, serving
 
 SEEDS = range(100)
 ENTRIES = [
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("go-patch-and-transform")
 
 
 @pytest.fixture
-async def published(tmp_path: Path) -> AsyncIterator[GoFunction]:
+async def published(tmp_path: Path) -> AsyncIterator[PublishedFunction]:
     async with serving("function-patch-and-transform", tmp_path) as served:
         yield served
 
@@ -99,7 +99,7 @@ class Comparison:
         return words
 
 
-async def test_a_hundred_generated_requests_have_the_same_answer_from_both(published: GoFunction) -> None:
+async def test_a_hundred_generated_requests_have_the_same_answer_from_both(published: PublishedFunction) -> None:
     used: set[str] = set()
     fatal = 0
     for seed in SEEDS:
@@ -123,7 +123,7 @@ async def test_the_published_function_answers_the_same_over_mutual_tls(
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
-async def test_what_we_do_otherwise_is_as_listed(entry: Object, published: GoFunction) -> None:
+async def test_what_we_do_otherwise_is_as_listed(entry: Object, published: PublishedFunction) -> None:
     request = asked(entry)
     check(await published(request), entry["upstream"])
     check(function(request), entry["planform"])

@@ -1,6 +1,6 @@
-"""Functions that others published in Go: built from their modules, served on a loopback port, called by our runner.
+"""Functions that others published: made from their packages, served on a loopback port, called by our runner.
 
-They are kept beside the other test programs. Where a module cannot be had, the tests that need it are skipped with the
+They are kept beside the other test programs. Where a package cannot be had, the tests that need it are skipped with the
 reason.
 """
 
@@ -20,9 +20,10 @@ from tests.harness.programs import programs
 
 _PATIENCE_SECONDS = 20.0
 _CALL_SECONDS = 20.0
+_WITHOUT_NETWORK_FLAG = frozenset({"function-pythonic"})
 
 
-class GoFunction:
+class PublishedFunction:
     """A published function that is being served."""
 
     def __init__(self, name: str, runner: GrpcRunner) -> None:
@@ -37,7 +38,7 @@ class GoFunction:
 
 
 @asynccontextmanager
-async def serving(name: str, directory: Path, certificates: Path | None = None) -> AsyncIterator[GoFunction]:
+async def serving(name: str, directory: Path, certificates: Path | None = None) -> AsyncIterator[PublishedFunction]:
     """Serve a function on loopback for the length of the block.
 
     With mutual TLS if there is a directory with `ca.crt`, and with `tls.crt` and `tls.key` that both sides show; else
@@ -47,7 +48,8 @@ async def serving(name: str, directory: Path, certificates: Path | None = None) 
     [port] = free_ports(1)
     address = f"127.0.0.1:{port}"
     security = ["--insecure"] if certificates is None else ["--tls-certs-dir", str(certificates)]
-    command = [str(program), *security, "--network", "tcp", "--address", address]
+    network = [] if name in _WITHOUT_NETWORK_FLAG else ["--network", "tcp"]
+    command = [str(program), *security, *network, "--address", address]
     remote = Remote(f"ipv4:{address}", _client_tls(certificates), server_name="localhost" if certificates else "")
     with running(command, directory / f"{name}.log") as child:
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -61,7 +63,7 @@ async def serving(name: str, directory: Path, certificates: Path | None = None) 
                 break
         assert not child.has_ended(), child.output_tail()
         async with GrpcRunner(FixedEndpoints({name: remote})) as runner:
-            yield GoFunction(name, runner)
+            yield PublishedFunction(name, runner)
 
 
 def _client_tls(certificates: Path | None) -> ClientTls | None:
