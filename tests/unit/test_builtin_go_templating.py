@@ -537,3 +537,20 @@ def test_a_cancelled_call_does_not_harm_the_next() -> None:
         assert (await function.run(request("{{ range 10000 }}{{ end }}"), timeout=20)).fatal is None
 
     asyncio.run(cancel_one())
+
+
+# -- the design
+
+PRINTED = """
+{{- range $i := until ( . desired.composite.resource.spec.count ) }}
+color: {{ randomChoice "red" "green" "blue }}
+{{- end }}
+"""
+
+
+def test_the_template_of_the_design_is_refused_at_each_of_its_mistakes() -> None:
+    assert 'manifests:2: function "desired" not defined' in fatal({**entered(PRINTED), "apiVersion": "example.org/v1"})
+    joined = PRINTED.replace(". desired.composite", ".observed.composite")
+    assert "manifests:3: unterminated quoted string" in fatal(joined)
+    ended = joined.replace('"blue }}', '"blue" }}')
+    assert "expected int; got int64" in fatal(ended)
