@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from planform.api.kinds import Object, gvk
 from planform.apiserver import subresources
 from planform.apiserver.engine import open_engine
 from planform.apiserver.local import LocalClient
+from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Request
 from planform.client import Patch, PatchType
 from planform.client.protocol import Propagation
@@ -289,3 +291,121 @@ async def test_deleting_a_collection_shares_commits() -> None:
         engine.core.store.subscribe(count)
         deleted = await engine.client.delete_collection(CONFIG_MAP, namespace="default")
         assert (len(deleted), batches) == (100, 2)
+
+
+# -- CRDs
+
+
+async def until_crd(engine: Embedded, holds: Callable[[Object], bool]) -> Object:
+    async with asyncio.timeout(10), engine.client.watch(CRD, fields="metadata.name=widgets.example.org") as changes:
+        async for change in changes:
+            if change.type != "DELETED" and holds(change.object):
+                return change.object
+    raise AssertionError("the watch ended")
+
+
+def named(**names: object) -> Object:
+    crd = widget_crd(version("v1", SIZE))
+    crd["spec"]["names"] |= names
+    return crd
+
+
+async def test_a_short_name_that_comes_later_is_served() -> None:
+    async with embedded_engine() as engine:
+        await engine.establish(named())
+        await engine.client.apply(named(shortNames=["wd"]), manager="test", force=True)
+        await until_crd(engine, lambda crd: crd["status"]["acceptedNames"].get("shortNames") == ["wd"])
+        assert (await engine.client.kind(WIDGET)).short_names == ("wd",)
+
+
+async def test_an_established_kind_stays_served_when_it_asks_for_a_name_in_use() -> None:
+    async with embedded_engine() as engine:
+        rival = named(shortNames=["taken"])
+        rival["metadata"]["name"] = "gadgets.example.org"
+        rival["spec"]["names"] |= {"plural": "gadgets", "kind": "Gadget"}
+        await engine.establish(rival)
+        await engine.establish(named(shortNames=["wd"]))
+        await engine.client.apply(named(shortNames=["taken"]), manager="test", force=True)
+        refused = {"type": "NamesAccepted", "status": "False", "reason": "ShortNamesConflict"}
+        await until_crd(engine, lambda crd: any(refused.items() <= c.items() for c in crd["status"]["conditions"]))
+        assert (await engine.client.kind(WIDGET)).short_names == ("wd",)
+        await engine.client.delete(CRD, "gadgets.example.org")
+        await until_crd(engine, lambda crd: crd["status"]["acceptedNames"].get("shortNames") == ["taken"])
+
+
+async def test_a_crd_without_a_served_version_takes_its_objects_with_it() -> None:
+    async with embedded_engine() as engine:
+        await engine.establish(widget_crd(version("v1", SIZE)))
+        await engine.client.create(widget(size=1))
+        await engine.client.apply(widget_crd(version("v1", SIZE, served=False)), manager="test", force=True)
+        await engine.client.delete(CRD, "widgets.example.org")
+        async with asyncio.timeout(10):
+            await engine.gone(CRD, "widgets.example.org", "")
+        assert engine.core.store.count("widgets.example.org") == 0
+
+
+class CountingWebhook:
+    """Renames versions, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def convert(self, served: ServedKind, objects: Sequence[Object], api_version: str) -> Sequence[Object]:
+        self.calls += 1
+        return [{**obj, "apiVersion": api_version} for obj in objects]
+
+
+def converted_crd() -> Object:
+    config = {"clientConfig": {"url": "https://127.0.0.1:1/"}, "conversionReviewVersions": ["v1"]}
+    conversion = {"strategy": "Webhook", "webhook": config}
+    return widget_crd(version("v1", SIZE), version("v2", SIZE, storage=False), conversion=conversion)
+
+
+async def test_a_watch_converts_what_is_there_with_one_call() -> None:
+    webhook = CountingWebhook()
+    async with embedded_engine(webhooks=webhook) as engine:
+        await engine.establish(converted_crd())
+        await asyncio.gather(*(engine.client.create(widget(f"w{number}", size=1)) for number in range(20)))
+        async with engine.client.watch(gvk("example.org/v2", "Widget")) as changes:
+            seen = [(await anext(changes)).object["apiVersion"] for _ in range(20)]
+        assert (set(seen), webhook.calls) == ({"example.org/v2"}, 1)
+
+
+async def test_a_crd_goes_without_its_webhook() -> None:
+    async with embedded_engine() as engine:
+        crd = converted_crd()
+        crd["spec"]["versions"].reverse()
+        await engine.establish(crd)
+        await engine.client.create(widget(size=1))
+        await engine.client.delete(CRD, "widgets.example.org")
+        async with asyncio.timeout(10):
+            await engine.gone(CRD, "widgets.example.org", "")
+
+
+# -- callers and the loop
+
+
+async def test_a_patch_is_the_callers_and_is_not_changed() -> None:
+    async with embedded_engine() as engine:
+        await engine.client.create(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}
+        )
+        body = {"metadata": {"labels": {"a": "b"}}, "stringData": {"a": "b", "c": "d"}, "unknown": {"x": [1]}}
+        before = deepcopy(body)
+        await engine.client.patch(SECRET, "s", Patch(PatchType.MERGE, body), namespace="default")
+        owner = {"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "1", "surprise": True}
+        owned = {"metadata": {"ownerReferences": [owner]}}
+        await engine.client.patch(SECRET, "s", Patch(PatchType.MERGE, owned), namespace="default")
+        assert body == before
+        assert owned == {"metadata": {"ownerReferences": [{**owner, "surprise": True}]}}
+
+
+async def test_a_long_list_is_decoded_in_slices_that_let_others_through() -> None:
+    async with embedded_engine() as engine:
+        await asyncio.gather(*(engine.client.create(config_map(f"c{number}")) for number in range(1000)))
+        listing = asyncio.create_task(engine.client.list(CONFIG_MAP))
+        turns = 0
+        while not listing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert (len(listing.result().items), turns >= 5) == (1000, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from planform.store import Entry, Key, Store
 
 if TYPE_CHECKING:
     from planform.apiserver.reads import PinnedLists
+
+
+_SLICE = 200
 
 
 class ConversionWebhooks(Protocol):
@@ -70,10 +74,17 @@ def raw(served: ServedKind, entry: Entry) -> bytes:
 
 
 async def decode_any(core: Core, served: ServedKind, entries: Sequence[Entry]) -> list[Object]:
-    """Like `decode`, for any kind: objects stored in another version pass through the conversion webhook."""
-    if served.conversion is None:
-        return [decode(served, entry) for entry in entries]
+    """Like `decode`, for any kind: objects stored in another version pass through the conversion webhook.
+
+    Many are decoded in slices that let others through.
+    """
     objects: list[Object] = []
+    if served.conversion is None:
+        for start in range(0, len(entries), _SLICE):
+            if start:
+                await asyncio.sleep(0)
+            objects += [decode(served, entry) for entry in entries[start : start + _SLICE]]
+        return objects
     foreign: list[int] = []
     for position, entry in enumerate(entries):
         obj: Object = orjson.loads(entry.value)
@@ -96,6 +107,13 @@ async def raw_any(core: Core, served: ServedKind, entry: Entry) -> bytes:
     if entry.rv > served.schema_rv and entry.value.startswith(served.prefix):
         return entry.value
     return orjson.dumps((await decode_any(core, served, [entry]))[0])
+
+
+async def raw_all(core: Core, served: ServedKind, entries: Sequence[Entry]) -> list[bytes]:
+    """Like `raw_any` of each, with one call of a conversion webhook for all of them."""
+    if served.conversion is None:
+        return [raw(served, entry) for entry in entries]
+    return [orjson.dumps(obj) for obj in await decode_any(core, served, entries)]
 
 
 def _refresh(served: ServedKind, entry: Entry, obj: Object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
@@ -26,6 +27,17 @@ _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?$")
 
 def served_kinds(crd: Object, rv: int) -> list[ServedKind]:
     """The served versions of an established CRD; `rv` is when its spec last changed."""
+    kinds = _kinds(crd, rv)
+    return [kinds[version["name"]] for version in crd["spec"]["versions"] if version["served"]]
+
+
+def storage_kind(crd: Object, rv: int) -> ServedKind:
+    """An established CRD's kind in the version that is stored, also where that is not served, and never converted."""
+    kind = next(kind for kind in _kinds(crd, rv).values() if kind.is_storage)
+    return replace(kind, conversion=None)
+
+
+def _kinds(crd: Object, rv: int) -> dict[str, ServedKind]:
     spec = crd["spec"]
     accepted = crd.get("status", {}).get("acceptedNames") or spec["names"]
     group = spec["group"]
@@ -64,11 +76,12 @@ def served_kinds(crd: Object, rv: int) -> list[ServedKind]:
     for served in found.values():
         if served.kind.version != storage:
             served.storage = found[storage]
-    return [found[version["name"]] for version in spec["versions"] if version["served"]]
+    return found
 
 
 def is_established(crd: Object) -> bool:
-    return condition(crd, "Established") == "True" and condition(crd, "NamesAccepted") == "True"
+    """Whether it is served. That stays, under the accepted names, when a later change asks for names in use."""
+    return condition(crd, "Established") == "True"
 
 
 def condition(crd: Object, name: str) -> str:

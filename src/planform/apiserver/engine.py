@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import orjson
 
@@ -38,12 +39,21 @@ def open_engine(
     return Core(store, registry, clock, rng or random.SystemRandom(), admission, webhooks)
 
 
+class _Taken(NamedTuple):
+    """All of a CRD that decides how it is served, and since when it has this spec."""
+
+    spec: Object
+    names: Object | None
+    terminating: bool
+    since: int
+
+
 class _CrdFollower:
     """Keeps the registry equal to the established CRDs of the committed store."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._specs: dict[str, tuple[Object, bool, int]] = {}
+        self._taken: dict[str, _Taken] = {}
 
     def changed(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -59,21 +69,21 @@ class _CrdFollower:
         if not crds.is_established(crd):
             self._forget(name)
             return
-        terminating = "deletionTimestamp" in crd["metadata"]
-        spec, was_terminating, since = self._specs.get(name, (None, False, rv))
-        if spec == crd["spec"] and was_terminating == terminating:
-            return
+        before = self._taken.get(name)
         # Only a change of spec can make stored objects look old; a status write must not.
-        since = since if spec == crd["spec"] else rv
+        since = before.since if before is not None and before.spec == crd["spec"] else rv
+        taken = _Taken(crd["spec"], crd["status"].get("acceptedNames"), "deletionTimestamp" in crd["metadata"], since)
+        if taken == before:
+            return
         try:
             kinds = crds.served_kinds(crd, since)
         except (KeyError, TypeError, StopIteration):
             log.exception("cannot serve a CRD", extra={"crd": name})
             return
-        self._specs[name] = (crd["spec"], terminating, since)
+        self._taken[name] = taken
         self._registry.replace(crd["spec"]["group"], crd["spec"]["names"]["plural"], kinds)
 
     def _forget(self, name: str) -> None:
-        if self._specs.pop(name, None) is not None:
+        if self._taken.pop(name, None) is not None:
             plural, _, group = name.partition(".")
             self._registry.remove(group, plural)

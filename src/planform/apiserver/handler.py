@@ -11,7 +11,7 @@ import orjson
 
 from planform.api.kinds import Object
 from planform.apiserver import deletes, reads, subresources, tables, writes
-from planform.apiserver.core import Core, decode_any, key_of, raw_any
+from planform.apiserver.core import Core, decode_any, key_of, raw
 from planform.apiserver.documents import Documents
 from planform.apiserver.negotiation import APPLY_YAML, JSON, Form, accepted, decode_body, encode_value
 from planform.apiserver.offload import Offload
@@ -229,7 +229,8 @@ class Handler:
             metadata["continue"] = page.continue_token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        if form.shape == "" and not form.yaml and not wants_indent(query):
+        # What a webhook converts, it converts at once, and its failure must be known before the answer begins.
+        if form.shape == "" and not form.yaml and not wants_indent(query) and served.conversion is None:
             return self._plain_list(served, page, metadata)
         objects = await decode_any(self._core, served, [entry for _, entry in page.entries])
         if form.shape == "Table":
@@ -243,12 +244,12 @@ class Handler:
     def _plain_list(self, served: ServedKind, page: reads.Page, metadata: dict[str, Any]) -> HttpResponse:
         """A list from stored bytes, in chunks: a long one neither blocks the loop nor doubles the memory."""
         head = orjson.dumps(_list_head(served, metadata))[:-1] + b',"items":['
-        core, skip = self._core, len(served.prefix) if served.builtin else 0
+        skip = len(served.prefix) if served.builtin else 0
 
         async def chunks() -> AsyncIterator[bytes]:
             parts, size = [head], 0
             for index, (_, entry) in enumerate(page.entries):
-                value = await raw_any(core, served, entry)
+                value = raw(served, entry)
                 if index:
                     parts.append(b",")
                 parts.append(b"{" + value[skip:] if skip and value.startswith(served.prefix) else value)

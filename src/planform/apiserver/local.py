@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import orjson
 
@@ -108,14 +109,13 @@ class LocalClient:
     ) -> Object:
         served = self._core.registry.find(gvk)
         request = self._request(manager, dry_run)
+        body = _copy(patch.body)
         if subresource in ("", "status"):
             written = await writes.patch(
-                self._core, served, namespace, name, patch.type, patch.body, request, subresource=subresource
+                self._core, served, namespace, name, patch.type, body, request, subresource=subresource
             )
             return _decoded(written.value)
-        return await subresources.patch(
-            self._core, served, namespace, name, subresource, patch.type, patch.body, request
-        )
+        return await subresources.patch(self._core, served, namespace, name, subresource, patch.type, body, request)
 
     async def apply(
         self, obj: Object, *, manager: str, force: bool = False, subresource: str = "", dry_run: bool = False
@@ -184,13 +184,12 @@ async def _events(
         await batches.aclose()
 
 
-def _copy(obj: Object) -> Object:
-    """A private copy; also proves early that the object is JSON."""
+def _copy(value: Any) -> Any:
+    """A private copy, since admission changes what it is given; also proves early that the value is JSON."""
     try:
-        copy: Object = orjson.loads(orjson.dumps(obj))
+        return orjson.loads(orjson.dumps(value))
     except (TypeError, orjson.JSONEncodeError) as error:
         raise BadRequest(f"the object is not JSON: {error}") from error
-    return copy
 
 
 def _decoded(value: bytes) -> Object:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from planform.api.kinds import Object
-from planform.apiserver.core import Core, decode_any, key_of, raw_any
+from planform.apiserver.core import Core, decode_any, key_of, raw_all, raw_any
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Selection
 from planform.apiserver.selection import Matches, compile_selection, single_name
@@ -316,13 +316,9 @@ async def _initial_events(
     core: Core, served: ServedKind, snapshot: Snapshot, matches: Matches | None
 ) -> AsyncIterator[list[Emission]]:
     for rows in snapshot.slices(_SLICE):
-        batch = [
-            Emission("ADDED", await raw_any(core, served, entry))
-            for key, entry in rows
-            if matches is None or matches(key, entry.value)
-        ]
-        if batch:
-            yield batch
+        entries = [entry for key, entry in rows if matches is None or matches(key, entry.value)]
+        if entries:
+            yield [Emission("ADDED", value) for value in await raw_all(core, served, entries)]
         await asyncio.sleep(0)
 
 

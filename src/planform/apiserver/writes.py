@@ -530,13 +530,13 @@ def _place(served: ServedKind, metadata: Object, namespace: str) -> None:
 async def _check_namespace(core: Core, served: ServedKind, namespace: str, name: str) -> None:
     key = Key("namespaces", "", namespace)
     entry = core.store.head(key)
-    if entry is not None and b'"deletionTimestamp"' not in entry.value:
-        return
+    if entry is not None and (
+        b'"deletionTimestamp"' not in entry.value or not meta.is_terminating(orjson.loads(entry.value))
+    ):
+        return  # without having waited: what is staged next rests on this
     await settle(core, key)
     if entry is None:
         raise NotFound.of("", "namespaces", namespace)
-    if not meta.is_terminating(orjson.loads(entry.value)):
-        return
     text = f"unable to create new content in namespace {namespace} because it is being terminated"
     cause = {
         "reason": "NamespaceTerminating",

@@ -32,7 +32,7 @@ class CrdChore:
     def begin(self) -> None:
         for key, entry in self._core.store.list(crds.RESOURCE):
             crd = orjson.loads(entry.value)
-            if is_terminating(crd) or not crds.is_established(crd):
+            if is_terminating(crd) or not _has_its_names(crd):
                 self._look(key.name, crd)
 
     def changed(self, changes: Sequence[Change]) -> None:
@@ -56,7 +56,7 @@ class CrdChore:
         """Names became free: others of the group that wanted them may have them now."""
         for key, entry in self._core.store.list(crds.RESOURCE):
             crd = orjson.loads(entry.value)
-            if crd["spec"]["group"] == group and not crds.is_established(crd):
+            if crd["spec"]["group"] == group and not _has_its_names(crd):
                 self.controller.queue.add(key.name)
 
     async def _reconcile(self, name: str) -> Result:
@@ -125,7 +125,7 @@ class CrdChore:
         for key, entry in self._core.store.list(crds.RESOURCE):
             if key.name != but:
                 other = orjson.loads(entry.value)
-                if other["spec"]["group"] == group and crds.condition(other, "NamesAccepted") == "True":
+                if other["spec"]["group"] == group and (crds.is_established(other) or _has_its_names(other)):
                     yield other["status"]["acceptedNames"]
         for served in self._core.registry:
             if served.builtin and served.kind.group == group:
@@ -142,7 +142,8 @@ class CrdChore:
         if crds.CLEANUP_FINALIZER not in crd["metadata"].get("finalizers", ()):
             return
         core = self._core
-        for served in core.registry.of_resource(crd["spec"]["group"], crd["spec"]["names"]["plural"])[:1]:
+        if core.store.count(name):
+            served = crds.storage_kind(crd, int(crd["metadata"]["resourceVersion"]))
             await deletes.delete_collection(core, served, Selection(), deletes.DeleteOptions(), Request())
         left = core.store.count(name)
         now = timestamp(core.clock.now())
@@ -159,8 +160,11 @@ class CrdChore:
             return {**current, "status": status}
 
         await self._write_status(name, change)
-        if not left:
+        # What was created before the deletion could be seen is committed by now, since the status is.
+        if not core.store.count(name):
             await self._remove_finalizer(name)
+        elif not left:
+            self.controller.queue.add(name)
 
     async def _remove_finalizer(self, name: str) -> None:
         def change(current: Object) -> Object:
@@ -182,6 +186,10 @@ class CrdChore:
             )
         except NotFound:
             pass
+
+
+def _has_its_names(crd: Object) -> bool:
+    return crds.condition(crd, "NamesAccepted") == "True"
 
 
 def _resource_names(names: dict[str, Any]) -> Iterator[str]:
