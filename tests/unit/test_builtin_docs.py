@@ -20,6 +20,7 @@ from planform.builtin.environment_configs import Spec as EnvironmentConfigs
 from planform.builtin.extra_resources import Spec as ExtraResources
 from planform.builtin.go_templating.inputs import GoTemplate
 from planform.builtin.patch_and_transform.inputs import Resources
+from planform.builtin.python import Input as Python
 from planform.builtin.sequencer import Input as Sequencer
 from planform.builtin.starlark import Input as Starlark
 from planform.builtin.status_transformer.inputs import Input as StatusTransformer
@@ -35,6 +36,7 @@ INPUTS: dict[str, type[msgspec.Struct]] = {
     "extra-resources": ExtraResources,
     "go-templating": GoTemplate,
     "patch-and-transform": Resources,
+    "python": Python,
     "sequencer": Sequencer,
     "starlark": Starlark,
     "status-transformer": StatusTransformer,
