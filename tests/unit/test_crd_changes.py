@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from planform.api.kinds import gvk
 from planform.apiserver.webhooks import Webhooks
 from planform.client import Patch, PatchType
 from planform.errors import Forbidden, InternalError, Invalid, NotFound
-from tests.harness.embedded import CONFIG_MAP, CRD, embedded_engine, version, widget, widget_crd
+from tests.harness.embedded import CONFIG_MAP, CRD, NAMESPACE, embedded_engine, version, widget, widget_crd
 
 WIDGET = gvk("example.org/v1", "Widget")
 WIDGET_V2 = gvk("example.org/v2", "Widget")
@@ -154,9 +154,12 @@ class Converter:
     def __init__(self) -> None:
         self.calls = 0
         self.fails = False
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
     async def handle(self, request: web.Request) -> web.Response:
         self.calls += 1
+        if self.meanwhile is not None:
+            await self.meanwhile()
         review = await request.json()
         asked = review["request"]
         result = {"status": "Failure", "message": "no"} if self.fails else {"status": "Success"}
@@ -225,4 +228,28 @@ async def test_a_failing_webhook_is_named_and_nothing_is_stored() -> None:
         with pytest.raises(InternalError, match=r"conversion webhook for widgets\.example\.org failed: no"):
             await engine.client.create(widget("a", api_version="example.org/v2", dimensions={"width": 3}))
         assert (await engine.client.list(WIDGET)).items == []
+        await webhooks.close()
+
+
+@pytest.mark.parametrize("gone", ["namespace", "kind"])
+async def test_nothing_is_created_where_namespace_or_kind_went_while_the_webhook_converted(gone: str) -> None:
+    webhooks = Webhooks()
+    async with converting() as (converter, crd), embedded_engine(webhooks=webhooks) as engine:
+        await engine.establish(crd)
+        await engine.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+
+        async def delete() -> None:
+            if gone == "namespace":
+                await engine.client.delete(NAMESPACE, "team")
+                await engine.gone(NAMESPACE, "team", "")
+            else:
+                await engine.client.delete(CRD, "widgets.example.org")
+                await engine.gone(CRD, "widgets.example.org", "")
+
+        converter.meanwhile = delete
+        late = widget("late", api_version="example.org/v2", dimensions={"width": 3})
+        late["metadata"]["namespace"] = "team"
+        with pytest.raises((NotFound, Forbidden)):
+            await engine.client.create(late)
+        assert engine.core.store.list("widgets.example.org") == []
         await webhooks.close()

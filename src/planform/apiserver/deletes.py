@@ -31,7 +31,6 @@ class DeleteOptions:
 
     propagation: Propagation | None = None
     preconditions: Preconditions = field(default_factory=Preconditions)
-    grace_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,10 @@ def parse_options(body: Mapping[str, Any], query: Mapping[str, str]) -> tuple[De
         propagation = Propagation.ORPHAN if orphan else Propagation.BACKGROUND
     else:
         propagation = None
-    grace = body.get("gracePeriodSeconds")
     return (
         DeleteOptions(
             propagation,
             Preconditions(str(required.get("uid") or ""), str(required.get("resourceVersion") or "")),
-            grace if type(grace) is int else None,
         ),
         dry_run == ["All"],
     )

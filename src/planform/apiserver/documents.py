@@ -17,7 +17,7 @@ from planform.apiserver.core import Core
 from planform.apiserver.negotiation import accepted
 from planform.apiserver.routes import OtherPath
 from planform.apiserver.wire import HttpRequest, HttpResponse
-from planform.errors import NotAcceptable, NotFound
+from planform.errors import NotFound
 
 Check = Callable[[], str | None]
 """A health check: None when all is well, else what is wrong in a few words."""
@@ -194,10 +194,3 @@ def _health(name: str, checks: Mapping[str, Check], path: OtherPath, query: Mapp
 
 def _unchanged(request: HttpRequest, tag: str) -> bool:
     return request.header(b"if-none-match").strip('W/"') == tag.strip('"')
-
-
-def _refuse_protobuf(request: HttpRequest) -> None:
-    """A client that takes only protobuf would choke on JSON; refused, it goes on without the document."""
-    accept = request.header(b"accept")
-    if "protobuf" in accept and "json" not in accept and "*/*" not in accept:
-        raise NotAcceptable("only the following media types are accepted: application/json")

@@ -133,8 +133,6 @@ class ServedKind:
 class Registry:
     """Every served kind, by the two names that requests use."""
 
-    generation: int = 0
-    """Counts changes, so that discovery and OpenAPI can be cached."""
     _by_gvk: dict[GroupVersionKind, ServedKind] = field(default_factory=dict)
     _by_path: dict[tuple[str, str, str], ServedKind] = field(default_factory=dict)
     _listeners: list[Callable[[], None]] = field(default_factory=list)
@@ -192,7 +190,6 @@ class Registry:
         return any(path[0] == group and path[1] == version for path in self._by_path)
 
     def _changed(self) -> None:
-        self.generation += 1
         for listener in self._listeners:
             listener()
 

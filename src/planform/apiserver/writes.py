@@ -74,12 +74,7 @@ async def create(
         metadata.pop(name, None)
     if served.kind.namespaced:
         await _check_namespace(core, served, namespace, metadata.get("name", ""))
-    if served.terminating:
-        raise Forbidden(
-            f"{_shown(served, metadata.get('name', ''))} is forbidden: create not allowed while custom resource "
-            "definition is terminating",
-            details=naming(served.kind.group, served.kind.plural, metadata.get("name", "")),
-        )
+    _check_kind_stays(served, metadata.get("name", ""))
     if served.has_status and not served.strategy.keeps_status_on_create:
         obj.pop("status", None)
 
@@ -97,6 +92,10 @@ async def create(
     if not patching:
         _track(core, served, obj, None, request, "")
     stored = await _in_storage_version(core, served, obj)
+    if served.conversion is not None:  # the webhook took time, in which namespace or kind may have gone
+        _check_kind_stays(core.registry.find(served.kind.gvk), metadata["name"])
+        if served.kind.namespaced:
+            await _check_namespace(core, served, namespace, metadata["name"])
 
     tries = _TRIES_FOR_A_NAME if generated else 1
     while (there := core.store.head(key := key_of(served, namespace, metadata["name"]))) is not None:
@@ -525,6 +524,14 @@ def _place(served: ServedKind, metadata: Object, namespace: str) -> None:
     if sent and namespace and sent != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
     metadata["namespace"] = namespace or sent or "default"
+
+
+def _check_kind_stays(served: ServedKind, name: str) -> None:
+    if served.terminating:
+        raise Forbidden(
+            f"{_shown(served, name)} is forbidden: create not allowed while custom resource definition is terminating",
+            details=naming(served.kind.group, served.kind.plural, name),
+        )
 
 
 async def _check_namespace(core: Core, served: ServedKind, namespace: str, name: str) -> None:
