@@ -34,6 +34,7 @@ from bench.store import plain_writes
 from planform.api.kinds import gvk
 from planform.apiserver.engine import open_engine
 from planform.apiserver.local import LocalClient
+from planform.app import settle_process
 from planform.clock import SystemClock
 from planform.store import open_store
 
@@ -60,6 +61,7 @@ async def local_creates(directory: Path, count: int) -> float:
     clock = SystemClock()
     async with await open_store(directory, clock=clock) as store:
         client = LocalClient(open_engine(store, clock))
+        settle_process()  # as a control plane does
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
         numbers = iter(range(count))
 

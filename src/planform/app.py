@@ -143,7 +143,7 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
         )
         stack.callback(chores.close)
         await stack.enter_async_context(_background(pki, tokens, clock, metrics))
-        _settle_process()
+        settle_process()
         yield ControlPlane(url, kubeconfig, time.perf_counter() - begun, core, client, plane, metrics, server)
 
 
@@ -262,7 +262,7 @@ async def _background(pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metr
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _settle_process() -> None:
+def settle_process() -> None:
     """Take the file descriptors we may have, and keep what start-up made out of the garbage collector's rounds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
