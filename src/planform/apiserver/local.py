@@ -84,7 +84,7 @@ class LocalClient:
     async def create(self, obj: Object, *, manager: str = "", dry_run: bool = False) -> Object:
         served = self._core.registry.find(gvk_of(obj))
         written = await writes.create(self._core, served, _copy(obj), self._request(manager, dry_run))
-        return _decoded(written.value)
+        return _decoded(written.value) if written.object is None else _private(written.object)
 
     async def update(self, obj: Object, *, subresource: str = "", manager: str = "", dry_run: bool = False) -> Object:
         served = self._core.registry.find(gvk_of(obj))
@@ -190,6 +190,14 @@ def _copy(value: Any) -> Any:
         return orjson.loads(orjson.dumps(value))
     except (TypeError, orjson.JSONEncodeError) as error:
         raise BadRequest(f"the object is not JSON: {error}") from error
+
+
+def _private(obj: Object) -> Object:
+    """An object that was just made, given away: all of it is the caller's but the sets of owned fields."""
+    metadata = obj["metadata"]
+    if "managedFields" in metadata:
+        metadata["managedFields"] = _copy(metadata["managedFields"])
+    return obj
 
 
 def _decoded(value: bytes) -> Object:

@@ -56,6 +56,8 @@ class Written:
     value: bytes
     created: bool = False
     gone: bool = False
+    object: Object | None = None
+    """The same, decoded, where it was at hand; its fieldsV1 are shared with others."""
 
 
 async def create(
@@ -106,7 +108,7 @@ async def create(
         stored["metadata"]["name"] = metadata["name"] = names.generate_name(metadata["generateName"], core.rng)
     if request.dry_run:
         return Written(encode(obj), created=True)
-    return Written(await _stage(core, served, key, obj, stored), created=True)
+    return Written(await _stage(core, served, key, obj, stored), created=True, object=obj)
 
 
 async def update(
