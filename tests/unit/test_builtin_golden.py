@@ -42,4 +42,4 @@ def test_a_composition_renders_what_it_rendered_before(name: str, capsys: pytest
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(CASES) >= 12
+    assert len(CASES) >= 22
