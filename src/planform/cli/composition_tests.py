@@ -30,11 +30,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from planform.api.kinds import Object
-from planform.cli.local_functions import LocalFunction, catalogue_of, functions_from, running
+from planform.cli.local_functions import catalogue_of, functions_from, running, used_by
 from planform.cli.render_inputs import FileCredentials, FileReader, read_documents
 from planform.clock import SystemClock
 from planform.composition.matching import differences
-from planform.composition.modes import pipeline_of
 from planform.composition.pipeline import resolver_for
 from planform.composition.render import Rendered, Surroundings, render, render_until_stable
 from planform.composition.xr import RESOURCE_NAME_ANNOTATION
@@ -132,7 +131,7 @@ async def _render(base: Path, case: Mapping[str, Any]) -> Rendered:
     xr, composition = _one(base, case, "xr"), _one(base, case, "composition")
     overrides = [f"{name}={_resolved(base, where)}" for name, where in (case.get("function") or {}).items()]
     declared = functions_from(_many(base, case, "functions"), overrides)
-    used = _used(composition, declared)
+    used = used_by([composition], declared)
     credentials = _many(base, case, "credentials")
     async with running(used) as runner:
         around = Surroundings(
@@ -147,17 +146,6 @@ async def _render(base: Path, case: Mapping[str, Any]) -> Rendered:
         if case.get("untilStable"):
             return (await render_until_stable(xr, composition, observed, around))[-1]
         return await render(xr, composition, observed, around)
-
-
-def _used(composition: Object, declared: Sequence[LocalFunction]) -> list[LocalFunction]:
-    named = {str((step.get("functionRef") or {}).get("name")) for step in pipeline_of(composition["spec"])}
-    found = [function for function in declared if function.name in named]
-    for name in sorted(named - {function.name for function in found}):
-        try:
-            found += functions_from([], [f"{name}={name}"])
-        except UsageError:
-            continue  # the pipeline says which step names it
-    return found
 
 
 def _resolved(base: Path, where: str) -> str:

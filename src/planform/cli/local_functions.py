@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from planform.api.kinds import Object
 from planform.builtin import find_builtin
+from planform.composition.modes import pipeline_of
 from planform.errors import UsageError
 from planform.functions.endpoints import FixedEndpoints, Remote
 from planform.functions.errors import FunctionUnavailable
@@ -116,6 +117,22 @@ def _from_word(name: str, where: str) -> LocalFunction:
             hint="use --function NAME=FILE.py, NAME=HOST:PORT, NAME=unix:PATH or the name of a built-in",
         )
     return LocalFunction(name, "builtin", builtin.name)
+
+
+def used_by(compositions: Sequence[Object], functions: Sequence[LocalFunction]) -> list[LocalFunction]:
+    """Only the functions that some step names; a built-in that no file declares is found by its name."""
+    named = {
+        str((step.get("functionRef") or {}).get("name"))
+        for composition in compositions
+        for step in pipeline_of(composition["spec"], str(composition["metadata"].get("name", "")))
+    }
+    found = [function for function in functions if function.name in named]
+    for name in sorted(named - {function.name for function in found}):
+        try:
+            found += functions_from([], [f"{name}={name}"])
+        except UsageError:
+            continue  # the pipeline says which step names it, and what there is
+    return found
 
 
 def _pair(text: str, flag: str, shape: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from planform.api.kinds import Object
-from planform.cli.local_functions import LocalFunction, catalogue_of, functions_from, running
+from planform.cli.local_functions import catalogue_of, functions_from, running, used_by
 from planform.cli.output import say, table
 from planform.cli.render_inputs import (
     FileCredentials,
@@ -25,7 +25,6 @@ from planform.cli.render_inputs import (
     read_schemas,
 )
 from planform.clock import SystemClock
-from planform.composition.modes import pipeline_of
 from planform.composition.pipeline import resolver_for
 from planform.composition.render import Rendered, Surroundings, render_until_stable, with_identity
 from planform.composition.render import render as render_once
@@ -160,7 +159,7 @@ async def _render(options: Options) -> bool:
     """Render every XR and print it; False if a pipeline failed."""
     inputs = read_inputs(options.files)
     functions = functions_from(inputs.functions, options.functions, options.annotations)
-    used = _used(inputs, functions, recursive=options.recursive)
+    used = used_by(_rendered_compositions(inputs, recursive=options.recursive), functions)
     clock = SystemClock()
     reader = FileReader(
         [obj for path in options.required for obj in read_documents(path)], read_schemas(options.schemas)
@@ -260,24 +259,10 @@ async def _nested(
     return fine
 
 
-def _used(inputs: Inputs, functions: Sequence[LocalFunction], *, recursive: bool) -> list[LocalFunction]:
-    """Only the functions that some step names; a built-in that no file declares is found by its name."""
-    compositions = [
-        c for c in inputs.compositions if recursive or any(inputs.composition_for(x) is c for x in inputs.xrs)
-    ]
-    named = {
-        str((step.get("functionRef") or {}).get("name"))
-        for composition in compositions or inputs.compositions[:1]
-        for step in pipeline_of(composition["spec"], str(composition["metadata"].get("name", "")))
-    }
-    found = [function for function in functions if function.name in named]
-    missing = named - {function.name for function in found}
-    for name in sorted(missing):
-        try:
-            found += functions_from([], [f"{name}={name}"])
-        except UsageError:
-            continue  # the pipeline says which step names it, and what there is
-    return found
+def _rendered_compositions(inputs: Inputs, *, recursive: bool) -> list[Object]:
+    """Those that an XR among the inputs is composed by; all of them where XRs may be nested."""
+    chosen = [c for c in inputs.compositions if recursive or any(inputs.composition_for(x) is c for x in inputs.xrs)]
+    return chosen or inputs.compositions[:1]
 
 
 def _with_defaults(xr: Object, xrds: Sequence[Object]) -> tuple[Object, Style | None]:
