@@ -1,0 +1,57 @@
+"""The kinds that controllers name: one spelling for each, in the version in which it is read and written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from planform.api.kinds import GroupVersionKind
+
+EXTENSIONS_GROUP: Final = "apiextensions.crossplane.io"
+PACKAGES_GROUP: Final = "pkg.crossplane.io"
+PROTECTION_GROUP: Final = "protection.crossplane.io"
+OPERATIONS_GROUP: Final = "ops.crossplane.io"
+NOP_GROUP: Final = "nop.crossplane.io"
+
+XRD: Final = GroupVersionKind(EXTENSIONS_GROUP, "v2", "CompositeResourceDefinition")
+COMPOSITION: Final = GroupVersionKind(EXTENSIONS_GROUP, "v1", "Composition")
+COMPOSITION_REVISION: Final = GroupVersionKind(EXTENSIONS_GROUP, "v1", "CompositionRevision")
+ENVIRONMENT_CONFIG: Final = GroupVersionKind(EXTENSIONS_GROUP, "v1beta1", "EnvironmentConfig")
+FUNCTION: Final = GroupVersionKind(PACKAGES_GROUP, "v1", "Function")
+FUNCTION_REVISION: Final = GroupVersionKind(PACKAGES_GROUP, "v1", "FunctionRevision")
+USAGE: Final = GroupVersionKind(PROTECTION_GROUP, "v1beta1", "Usage")
+CLUSTER_USAGE: Final = GroupVersionKind(PROTECTION_GROUP, "v1beta1", "ClusterUsage")
+OPERATION: Final = GroupVersionKind(OPERATIONS_GROUP, "v1alpha1", "Operation")
+CRON_OPERATION: Final = GroupVersionKind(OPERATIONS_GROUP, "v1alpha1", "CronOperation")
+WATCH_OPERATION: Final = GroupVersionKind(OPERATIONS_GROUP, "v1alpha1", "WatchOperation")
+NOP_RESOURCE: Final = GroupVersionKind(NOP_GROUP, "v1alpha1", "NopResource")
+CLUSTER_NOP_RESOURCE: Final = GroupVersionKind(NOP_GROUP, "v1alpha1", "ClusterNopResource")
+
+CRD: Final = GroupVersionKind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+SECRET: Final = GroupVersionKind("", "v1", "Secret")
+EVENT: Final = GroupVersionKind("", "v1", "Event")
+CLUSTER_ROLE: Final = GroupVersionKind("rbac.authorization.k8s.io", "v1", "ClusterRole")
+
+PAUSED_ANNOTATION: Final = "crossplane.io/paused"
+POLL_INTERVAL_ANNOTATION: Final = "crossplane.io/poll-interval"
+RECONCILE_REQUESTED_ANNOTATION: Final = "crossplane.io/reconcile-requested-at"
+EXTERNAL_NAME_ANNOTATION: Final = "crossplane.io/external-name"
+
+COMPOSITE_FINALIZER: Final = "composite.apiextensions.crossplane.io"
+CLAIM_FINALIZER: Final = "finalizer.apiextensions.crossplane.io"
+DEFINED_FINALIZER: Final = "defined.apiextensions.crossplane.io"
+OFFERED_FINALIZER: Final = "offered.apiextensions.crossplane.io"
+USAGE_FINALIZER: Final = "usage.apiextensions.crossplane.io"
+
+COMPOSITE_MANAGER: Final = "apiextensions.crossplane.io/composite"
+CLAIM_MANAGER: Final = "apiextensions.crossplane.io/claim"
+COMPOSITION_NAME_LABEL: Final = "crossplane.io/composition-name"
+COMPOSITION_HASH_LABEL: Final = "crossplane.io/composition-hash"
+COMPOSITION_SPEC_HASH_LABEL: Final = "crossplane.io/composition-spec-hash"
+PACKAGE_LABEL: Final = "pkg.crossplane.io/package"
+
+
+def is_paused(obj: dict[str, object]) -> bool:
+    """Whether the user asked the control plane to leave this object alone."""
+    metadata = obj.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return bool(annotations) and isinstance(annotations, dict) and annotations.get(PAUSED_ANNOTATION) == "true"

@@ -1,0 +1,136 @@
+"""Events that tell users what happened, written beside the work and never in its way.
+
+The same thing is told once: an event whose reason and text equal the last one of that object is not written again, so
+a reconcile that finds nothing new writes nothing. What cannot be written, or is more than fits, is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal
+
+from planform.api.kinds import Object
+from planform.client.protocol import Client
+from planform.clock import Clock
+from planform.errors import PlanformError
+from planform.machinery.names import child_name
+from planform.telemetry.metrics import Registry
+
+EventKind = Literal["Normal", "Warning"]
+
+_WAITING: Final = 10_000
+_REMEMBERED: Final = 50_000
+_MESSAGE_LENGTH: Final = 1024
+_AT_ONCE: Final = 32
+
+_logger = logging.getLogger(__name__)
+
+
+class Events:
+    """Takes events from anybody; one task writes them. `record` never waits and never fails."""
+
+    def __init__(self, client: Client, *, clock: Clock, metrics: Registry) -> None:
+        self._client = client
+        self._clock = clock
+        self._queue: asyncio.Queue[Object] = asyncio.Queue(_WAITING)
+        self._last: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._count = 0
+        self._dropped = metrics.counter(
+            "planform_events_dropped_total", "Events that were not written, by why.", ["reason"]
+        )
+
+    def record(self, about: Mapping[str, Any], kind: EventKind, reason: str, message: str, *, by: str) -> None:
+        """Tell that something happened to an object; `by` is the controller that says so."""
+        uid = str(about["metadata"].get("uid", ""))
+        if not self._is_news(uid, reason, kind, message):
+            return
+        try:
+            self._queue.put_nowait(self._event(about, kind, reason, message[:_MESSAGE_LENGTH], by))
+        except asyncio.QueueFull:
+            self._dropped.labels("full").inc()
+
+    async def written(self) -> None:
+        """Wait until everything that was recorded has been written."""
+        await self._queue.join()
+
+    async def run(self) -> None:
+        """Write until cancelled, several at once so that they share a commit."""
+        while True:
+            batch = [await self._queue.get()]
+            while len(batch) < _AT_ONCE and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            try:
+                await asyncio.gather(*map(self._write, batch))
+            finally:
+                for _ in batch:
+                    self._queue.task_done()
+
+    async def _write(self, event: Object) -> None:
+        try:
+            await self._client.create(event)
+        except PlanformError as error:
+            self._dropped.labels(error.reason).inc()
+            _logger.debug("event %s was not written: %s", event["reason"], error)
+
+    def _is_news(self, uid: str, reason: str, kind: str, message: str) -> bool:
+        key, said = (uid, reason), (kind, message)
+        if self._last.get(key) == said:
+            self._last.move_to_end(key)
+            return False
+        self._last[key] = said
+        self._last.move_to_end(key)
+        if len(self._last) > _REMEMBERED:
+            self._last.popitem(last=False)
+        return True
+
+    def _event(self, about: Mapping[str, Any], kind: EventKind, reason: str, message: str, by: str) -> Object:
+        metadata = about["metadata"]
+        now = self._clock.now()
+        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._count += 1
+        name = child_name(f"{metadata['name']}.", str(metadata.get("uid", "")), f"{now.isoformat()} {self._count}")
+        namespace = metadata.get("namespace") or "default"
+        reference = {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "name": metadata["name"],
+            "uid": metadata.get("uid", ""),
+        }
+        if metadata.get("namespace"):
+            reference["namespace"] = metadata["namespace"]
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": reference,
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "source": {"component": by},
+            "reportingComponent": by,
+            "reportingInstance": "planform",
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+
+
+@asynccontextmanager
+async def open_events(client: Client, *, clock: Clock, metrics: Registry) -> AsyncIterator[Events]:
+    """Events that are written while the block runs; leaving gives what waits a moment more."""
+    events = Events(client, clock=clock, metrics=metrics)
+    task = asyncio.create_task(events.run(), name="events")
+    try:
+        yield events
+    finally:
+        try:
+            async with asyncio.timeout(1):
+                await events.written()
+        except TimeoutError:
+            pass
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,65 @@
+"""What every controller is built from, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from planform.client.protocol import Client
+from planform.client.waits import Backoff
+from planform.clock import Clock
+from planform.controllers.recording import Events
+from planform.features import FeatureGates
+from planform.reconcile.controller import Controller, Result
+from planform.reconcile.gate import Gate
+from planform.reconcile.plane import Plane
+from planform.reconcile.queue import K
+from planform.telemetry.metrics import Registry
+from planform.telemetry.tracing import PassTracer, Tracer
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """The tools of a controller. `plane` runs it and its watches; `events` tells users what it did."""
+
+    client: Client
+    plane: Plane
+    events: Events
+    clock: Clock
+    rng: Random
+    gate: Gate
+    metrics: Registry
+    tracer: Tracer = field(default_factory=PassTracer)
+    features: FeatureGates = field(default_factory=lambda: FeatureGates({}))
+    concurrency: int = 100
+    poll_interval: float = 60.0
+
+    def controller(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Result]],
+        *,
+        timeout: float = 120.0,
+        backoff: Backoff = Backoff(first=1, most=60),  # noqa: B008  (frozen)
+        **more: Any,
+    ) -> Controller[K]:
+        """A controller with this workbench's tools; give it to `plane.start` with its sources."""
+        return Controller(
+            name,
+            reconcile,
+            clock=self.clock,
+            rng=self.rng,
+            gate=self.gate,
+            metrics=self.metrics,
+            tracer=self.tracer,
+            concurrency=self.concurrency,
+            timeout=timeout,
+            backoff=backoff,
+            **more,
+        )
+
+    def timestamp(self) -> str:
+        """Now, as conditions write it."""
+        return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
