@@ -1,0 +1,1 @@
+"""Controllers on both engines: the embedded one, and a real cluster."""
