@@ -14,11 +14,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from planform.api.kinds import GroupVersionKind
 from planform.client.waits import time_limit
 from planform.clock import Clock
 from planform.reconcile.controller import Controller
 from planform.reconcile.queue import K
-from planform.reconcile.sources import Enqueue, Source, Subscription, Watches
+from planform.reconcile.sources import Enqueue, Handler, Source, Subscription, Watches
 
 _logger = logging.getLogger(__name__)
 
@@ -86,6 +87,10 @@ class Plane:
         if subscription is not None:
             subscription.close()
         return subscription is not None
+
+    def subscribe(self, gvk: GroupVersionKind, handler: Handler, *, namespace: str = "") -> Subscription:
+        """A share of a watch for what is no controller, such as an index that several of them read."""
+        return self._watches.subscribe(gvk, handler, namespace=namespace)
 
     def sources(self, name: str) -> frozenset[Hashable]:
         """What a running controller watches."""
