@@ -1,0 +1,230 @@
+"""The built-in provider of NopResources: managed resources that stand for nothing and behave as they are told.
+
+Demos and tests compose them in place of databases and buckets. `spec.forProvider.conditionAfter` says which condition
+is to appear how long after creation, so everything follows from the object and the clock: a restart forgets nothing,
+all that is due is written at once, and when the last condition is set nothing is left to wait for.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, Literal
+
+import msgspec
+
+from planform.api.kinds import Object
+from planform.api.names import CLUSTER_NOP_RESOURCE, NOP_GROUP, NOP_RESOURCE, SECRET, is_paused
+from planform.client.informer import ObjectKey
+from planform.clock import parse_timestamp
+from planform.composition.xr import XrCondition, set_conditions
+from planform.controllers.workbench import Workbench
+from planform.controllers.writing import remove_finalizer
+from planform.errors import NotFound, PlanformError
+from planform.gotemplate.errors import CallFailed
+from planform.gotemplate.gotime import parse_duration
+from planform.reconcile.controller import Result
+from planform.reconcile.sources import Source, to_owner, to_self
+
+NAME: Final = "nop"
+MANAGER: Final = NOP_GROUP
+SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
+MANAGED_FINALIZER: Final = "finalizer.managedresource.crossplane.io"
+"""Other providers of this kind hold their resources with it; one that was taken over from them must be let go."""
+
+
+class ConditionAfter(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition to set once the resource is `time` old, a Go duration."""
+
+    time: str
+    condition_type: str
+    condition_status: Literal["True", "False", "Unknown"]
+    condition_reason: str = ""
+
+
+class ConnectionDetail(msgspec.Struct, frozen=True):
+    """One entry of the connection secret."""
+
+    name: str
+    value: str
+
+
+class Parameters(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.forProvider`, as the user wrote it."""
+
+    condition_after: tuple[ConditionAfter, ...] = ()
+    connection_details: tuple[ConnectionDetail, ...] = ()
+    fields: Any = msgspec.UNSET
+
+
+class NopInvalid(PlanformError):
+    """The resource asks for something that cannot be; the message begins with the path of the field."""
+
+    reason = "NopInvalid"
+
+
+class SecretNotOurs(PlanformError):
+    """The connection secret exists and belongs to somebody else."""
+
+    reason = "SecretNotOurs"
+
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(
+            f'spec.writeConnectionSecretToRef: secret "{namespace}/{name}" is not controlled by this resource'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What holds of a resource at one age: its conditions, and in how many seconds the next one is due."""
+
+    conditions: tuple[XrCondition, ...]
+    next_in: float | None
+
+
+def parse_parameters(obj: Mapping[str, Any]) -> Parameters:
+    """`spec.forProvider` as a value; raises NopInvalid."""
+    try:
+        return msgspec.convert((obj.get("spec") or {}).get("forProvider") or {}, Parameters)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$")
+        raise NopInvalid(f"spec.forProvider{path.rstrip('`')}: {text[:1].lower()}{text[1:]}") from error
+
+
+def outlook(plan: Sequence[ConditionAfter], age: float) -> Outlook:
+    """The latest condition of each type that is due at this age; of two due at once the one listed first."""
+    due: dict[str, tuple[float, XrCondition]] = {}
+    coming: list[float] = []
+    for index, entry in enumerate(plan):
+        after = _seconds(entry.time, index)
+        if after > age:
+            coming.append(after - age)
+            continue
+        known = due.get(entry.condition_type)
+        if known is None or known[0] < after:
+            condition = XrCondition(entry.condition_type, entry.condition_status, entry.condition_reason)
+            due[entry.condition_type] = (after, condition)
+    return Outlook(tuple(condition for _, condition in due.values()), min(coming, default=None))
+
+
+def _seconds(text: str, index: int) -> float:
+    try:
+        return parse_duration(text) / 1e9
+    except CallFailed as error:
+        path = f"spec.forProvider.conditionAfter[{index}].time"
+        raise NopInvalid(f'{path}: "{text}" is not a duration, such as "30s"') from error
+
+
+class NopController:
+    """Serves both kinds. A key without a namespace is a ClusterNopResource."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+        self._client = bench.client
+        owners = (
+            to_owner(NOP_GROUP, NOP_RESOURCE.kind),
+            to_owner(NOP_GROUP, CLUSTER_NOP_RESOURCE.kind, cluster_scoped=True),
+        )
+        self._secrets: Source[ObjectKey] = Source(
+            SECRET, lambda change: tuple(chain.from_iterable(keys(change) for keys in owners))
+        )
+
+    def start(self) -> None:
+        """Run on the bench's plane; starting twice is starting once."""
+        controller = self._bench.controller(NAME, self.reconcile)
+        self._bench.plane.start(controller, [Source(NOP_RESOURCE, to_self), Source(CLUSTER_NOP_RESOURCE, to_self)])
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """Set what is due, in one write; come back when the next condition is."""
+        try:
+            obj = await self._client.get(
+                NOP_RESOURCE if key.namespace else CLUSTER_NOP_RESOURCE, key.name, namespace=key.namespace
+            )
+        except NotFound:
+            return Result()
+        if "deletionTimestamp" in obj["metadata"]:
+            await remove_finalizer(self._client, obj, MANAGED_FINALIZER, manager=MANAGER)
+            return Result()
+        if is_paused(obj):
+            await self._set_status(obj, [_synced("False", "ReconcilePaused", "reconciliation is paused by annotation")])
+            return Result()
+        try:
+            parameters = parse_parameters(obj)
+            outlooked = outlook(parameters.condition_after, self._age(obj))
+            await self._publish_connection(obj, parameters.connection_details)
+        except (NopInvalid, SecretNotOurs) as error:
+            self._bench.events.record(obj, "Warning", "CannotObserveExternalResource", str(error), by=NAME)
+            await self._set_status(obj, [_synced("False", "ReconcileError", str(error))])
+            return Result()
+        conditions = [*outlooked.conditions, _synced("True", "ReconcileSuccess")]
+        await self._set_status(obj, conditions, fields=parameters.fields)
+        return Result(requeue_after=outlooked.next_in)
+
+    def _age(self, obj: Object) -> float:
+        created = parse_timestamp(obj["metadata"]["creationTimestamp"])
+        return (self._bench.clock.now() - created).total_seconds()
+
+    async def _set_status(self, obj: Object, conditions: Sequence[XrCondition], *, fields: Any = msgspec.UNSET) -> None:
+        """Replace the status if it differs. A patch could not take away a field that the user no longer asks for."""
+        before: Object = obj.get("status") or {}
+        wanted = {name: value for name, value in before.items() if name != "atProvider"}
+        if fields is not msgspec.UNSET:
+            wanted["atProvider"] = {"fields": fields}
+        wanted["conditions"] = set_conditions(
+            before.get("conditions") or (),
+            conditions,
+            now=self._bench.timestamp(),
+            generation=obj["metadata"].get("generation"),
+        )
+        if wanted != before:
+            await self._client.update({**obj, "status": wanted}, subresource="status", manager=MANAGER)
+
+    # -- the connection secret
+
+    async def _publish_connection(self, obj: Object, details: Sequence[ConnectionDetail]) -> None:
+        ref = (obj.get("spec") or {}).get("writeConnectionSecretToRef")
+        if not ref:
+            return
+        namespace = obj["metadata"].get("namespace") or ref.get("namespace") or ""
+        if not namespace:
+            raise NopInvalid("spec.writeConnectionSecretToRef.namespace: required for a cluster-scoped resource")
+        self._bench.plane.watch(NAME, self._secrets)
+        wanted = _secret(obj, namespace, ref["name"], details)
+        try:
+            found = await self._client.get(SECRET, ref["name"], namespace=namespace)
+        except NotFound:
+            await self._client.create(wanted, manager=MANAGER)
+            return
+        if not _is_controlled_by(found, obj["metadata"]["uid"]):
+            raise SecretNotOurs(namespace, ref["name"])
+        if (found.get("data") or {}) != wanted["data"]:
+            await self._client.update({**found, "data": wanted["data"]}, manager=MANAGER)
+
+
+def _synced(status: Literal["True", "False"], reason: str, message: str = "") -> XrCondition:
+    return XrCondition("Synced", status, reason, message)
+
+
+def _is_controlled_by(secret: Mapping[str, Any], uid: str) -> bool:
+    owners = secret["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == uid and owner.get("controller") for owner in owners)
+
+
+def _secret(obj: Object, namespace: str, name: str, details: Sequence[ConnectionDetail]) -> Object:
+    owner = {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+        "type": SECRET_TYPE,
+        "data": {detail.name: base64.b64encode(detail.value.encode()).decode() for detail in details},
+    }
