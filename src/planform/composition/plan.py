@@ -74,22 +74,23 @@ def plan(
     *,
     style: Style,
     scope_of: Mapping[tuple[str, str], bool] | None = None,
+    leftovers: Sequence[tuple[str, Object]] = (),
 ) -> Plan:
     """Decide. `observed` are the XR's composed resources by key; `scope_of` says of a known kind if it is namespaced.
+    `leftovers` are further resources that exist under a key, as when its kind was changed and the old one is not gone.
 
     Raises PlanError for an object that cannot be applied: no kind, another controller, a bad name, a cluster-scoped
     resource under a namespaced XR.
     """
     warnings: list[str] = []
+    there = [*sorted(observed.items()), *leftovers]
     composed = [
-        _composed(xr, key, resource, observed.get(key), scope_of or {}, warnings)
+        _composed(xr, key, resource, _existing(key, resource, there), scope_of or {}, warnings)
         for key, resource in sorted(desired.resources.items())
     ]
-    kept = {(one.key, _kind(one.object)) for one in composed}
+    kept = {identity(one.object) for one in composed}
     deletions = tuple(
-        Deletion(key, obj)
-        for key, obj in sorted(observed.items())
-        if (key, _kind(obj)) not in kept and _is_ours(xr, obj)
+        Deletion(key, obj) for key, obj in there if identity(obj) not in kept and is_controlled_by(xr, obj)
     )
     references = [_reference(one.object, xr, style) for one in composed]
     references += [_reference(gone.object, xr, style) for gone in deletions]
@@ -125,8 +126,6 @@ def _composed(
     api_version, kind = wanted.get("apiVersion"), wanted.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str) or not api_version or not kind:
         raise PlanError(f'composed resource "{key}" has no apiVersion or kind')
-    if existing is not None and _kind(existing) != _kind(wanted):
-        existing = None
     metadata: Object = dict(wanted.get("metadata") or {})
     _place(xr, key, kind, metadata, scope_of.get((api_version, kind)), warnings)
     _name(xr, key, metadata, existing)
@@ -193,7 +192,19 @@ def _owners(xr: Object, key: str, owners: Sequence[Object]) -> list[Object]:
     return [*(owner for owner in owners if owner.get("uid") != uid), controller]
 
 
-def _is_ours(xr: Object, obj: Object) -> bool:
+def _existing(key: str, resource: Resource, there: Sequence[tuple[str, Object]]) -> Object | None:
+    """What exists under this key, if it is of the kind that is desired now."""
+    wanted = _kind(resource.resource)
+    return next((obj for known, obj in there if known == key and _kind(obj) == wanted), None)
+
+
+def identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Which object this is, whatever the version it is written in."""
+    metadata = obj["metadata"]
+    return (*_kind(obj), metadata.get("namespace") or "", metadata["name"])
+
+
+def is_controlled_by(xr: Object, obj: Object) -> bool:
     """Whether the XR controls it; what nobody controls is left alone."""
     uid = xr["metadata"].get("uid", "")
     return any(

@@ -1,0 +1,69 @@
+"""The deletion budget: a desired state that suddenly shrinks stops for a human instead of deleting.
+
+A function that lost its mind, an input that vanished or a typo in a template all look like "desire nothing any more".
+So a pass that would delete everything without anybody having changed the XR waits until somebody confirms exactly
+that set of deletions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+from planform.composition.plan import Deletion, Plan
+from planform.composition.xr import listed
+from planform.errors import PlanformError
+
+CONFIRM_ANNOTATION: Final = "planform.dev/confirm-deletion"
+
+
+class DeletionBudgetExceeded(PlanformError):
+    """A pass would delete more than it may without a human's word. `token` is what confirms it."""
+
+    reason = "DeletionBudgetExceeded"
+
+    def __init__(self, message: str, token: str) -> None:
+        super().__init__(message)
+        self.token = token
+        self.hint = f"if this is meant, annotate the XR with {CONFIRM_ANNOTATION}={token}"
+
+
+def check_budget(
+    xr: Mapping[str, Any],
+    decided: Plan,
+    *,
+    observed: Collection[str],
+    answered_nothing: bool,
+    spec_changed: bool,
+    max_share: int | None = None,
+) -> None:
+    """Pass, or raise DeletionBudgetExceeded.
+
+    `observed` are the keys of all composed resources that exist. `answered_nothing`: the last step returned no desired
+    state at all. `spec_changed`: the XR's generation is not the one that was last carried out. `max_share` is the
+    Composition's own limit: so many percent of the existing resources may go in one pass.
+    """
+    doomed = decided.delete
+    if not doomed:
+        return
+    why = ""
+    if answered_nothing:
+        why = "the last step returned no desired state at all"
+    elif not spec_changed and len(observed) > 1 and {one.key for one in doomed} >= set(observed):
+        why = "all composed resources would vanish although the XR did not change"
+    if not why and max_share is not None and len(doomed) * 100 > max_share * len(observed):
+        why = f"{len(doomed)} of {len(observed)} composed resources would vanish, more than {max_share} %"
+    if not why:
+        return
+    token = confirmation_of(doomed)
+    if (xr["metadata"].get("annotations") or {}).get(CONFIRM_ANNOTATION) == token:
+        return
+    names = listed([one.key for one in doomed])
+    raise DeletionBudgetExceeded(f"nothing was deleted: {why} ({names})", token)
+
+
+def confirmation_of(doomed: Sequence[Deletion]) -> str:
+    """A word for exactly these deletions: confirming one set does not confirm another."""
+    lines = sorted(f"{one.key} {one.object['metadata'].get('uid', '')}" for one in doomed)
+    return sha256("\n".join(lines).encode()).hexdigest()[:12]

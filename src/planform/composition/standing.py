@@ -1,0 +1,161 @@
+"""What is remembered of an XR between passes: what its last run rested on, and what it was carried out to.
+
+If everything a run rests on is still the same, its outcome is the same, and neither functions nor writes are needed:
+own writes that come back as events, and a restart, cost a few reads. The memory is a hint. Losing it costs one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from planform.composition.dependencies import Dependency, Named, Selected
+from planform.functions.runner import CredentialSource, ResourceReader
+from planform.functions.sending import digest_of, without_bookkeeping
+from planform.functions.values import Object, Requirements, ResourceSelector, SchemaSelector
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True):
+    """One read of a run, by selector, and the digest of what it gave."""
+
+    selector: ResourceSelector
+    digest: bytes
+
+
+class SchemaRead(msgspec.Struct, frozen=True, array_like=True):
+    selector: SchemaSelector
+    digest: bytes
+
+
+class SecretRead(msgspec.Struct, frozen=True, array_like=True):
+    namespace: str
+    name: str
+    digest: bytes
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one XR. `settled` says that the run was carried out in full and needs no repetition."""
+
+    namespace: str
+    name: str
+    observed: bytes = b""
+    """The digest of the XR and its composed resources, as the functions saw them."""
+    revision: str = ""
+    functions: tuple[tuple[str, str], ...] = ()
+    """Of each step, the digest of the function revision that answered."""
+    reads: tuple[Read, ...] = ()
+    schemas: tuple[SchemaRead, ...] = ()
+    secrets: tuple[SecretRead, ...] = ()
+    requirements: dict[str, Requirements] = {}
+    named: frozenset[Named] = frozenset()
+    selected: frozenset[Selected] = frozenset()
+    intents: dict[str, bytes] = {}
+    """Of each composed resource, by key, the digest of what was last applied."""
+    status: bytes = b""
+    """The digest of the status that was last applied."""
+    generation: int = 0
+    """The XR's generation that was last carried out."""
+    deterministic: bool = False
+    expires: float | None = None
+    """Unix time from which the run is to be repeated even if nothing changed."""
+    settled: bool = False
+
+    @property
+    def dependencies(self) -> frozenset[Dependency]:
+        return self.named | self.selected
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Standing)
+
+
+def encode(standing: Standing) -> bytes:
+    return _ENCODER.encode(standing)
+
+
+def decode(data: bytes) -> Standing | None:
+    """None for what another release wrote and this one cannot read."""
+    try:
+        return _DECODER.decode(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+@dataclass(slots=True)
+class RecordingReader:
+    """A ResourceReader that remembers digests of what it gave: exactly what the functions of this run saw."""
+
+    reader: ResourceReader
+    reads: list[Read] = field(default_factory=list)
+    schemas: list[SchemaRead] = field(default_factory=list)
+
+    async def read(self, selector: ResourceSelector, /) -> list[Object]:
+        found = list(await self.reader.read(selector))
+        self.reads.append(Read(selector, _objects_digest(found)))
+        return found
+
+    async def schema(self, selector: SchemaSelector, /) -> Object | None:
+        found = await self.reader.schema(selector)
+        self.schemas.append(SchemaRead(selector, digest_of(found)))
+        return found
+
+
+@dataclass(slots=True)
+class RecordingCredentials:
+    """A CredentialSource that remembers digests of what it gave."""
+
+    source: CredentialSource
+    secrets: list[SecretRead] = field(default_factory=list)
+
+    async def read(self, namespace: str, name: str, /) -> Mapping[str, bytes] | None:
+        found = await self.source.read(namespace, name)
+        self.secrets.append(SecretRead(namespace, name, digest_of(found)))
+        return found
+
+
+async def still_reads_the_same(standing: Standing, reader: ResourceReader, credentials: CredentialSource) -> bool:
+    """Whether everything that the last run read would be read the same now."""
+    for secret in standing.secrets:
+        if digest_of(await credentials.read(secret.namespace, secret.name)) != secret.digest:
+            return False
+    for read in standing.reads:
+        if _objects_digest(await reader.read(read.selector)) != read.digest:
+            return False
+    for schema in standing.schemas:
+        if digest_of(await reader.schema(schema.selector)) != schema.digest:
+            return False
+    return True
+
+
+def dependencies_of(reads: Iterable[Read], secrets: Iterable[SecretRead]) -> set[Dependency]:
+    """What a run read, as dependencies."""
+    found: set[Dependency] = {Named("v1", "Secret", each.namespace, each.name) for each in secrets}
+    for read in reads:
+        selector = read.selector
+        namespace = selector.namespace or ""
+        if selector.match_name:
+            found.add(Named(selector.api_version, selector.kind, namespace, selector.match_name))
+        else:
+            labels = tuple(sorted((selector.match_labels or {}).items()))
+            found.add(Selected(selector.api_version, selector.kind, namespace, labels))
+    return found
+
+
+def contains(found: Any, wanted: Any) -> bool:
+    """Whether applying `wanted` over `found` would change no value; lists must match item by item."""
+    if isinstance(wanted, dict):
+        if not isinstance(found, dict):
+            return False
+        return all(key in found and contains(found[key], value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        if not isinstance(found, list) or len(found) != len(wanted):
+            return False
+        return all(contains(one, other) for one, other in zip(found, wanted, strict=True))
+    return bool(found == wanted) and isinstance(found, bool) is isinstance(wanted, bool)
+
+
+def _objects_digest(objects: Iterable[Object]) -> bytes:
+    return digest_of([without_bookkeeping(each) for each in objects])
