@@ -84,11 +84,12 @@ def plan(
     """
     warnings: list[str] = []
     there = [*sorted(observed.items()), *leftovers]
+    existing = {key: _existing(key, resource, there) for key, resource in desired.resources.items()}
     composed = [
-        _composed(xr, key, resource, _existing(key, resource, there), scope_of or {}, warnings)
+        _composed(xr, key, resource, existing[key], scope_of or {}, warnings)
         for key, resource in sorted(desired.resources.items())
     ]
-    kept = {identity(one.object) for one in composed}
+    kept = {identity(one.object) for one in composed} | {identity(obj) for obj in existing.values() if obj is not None}
     deletions = tuple(
         Deletion(key, obj) for key, obj in there if identity(obj) not in kept and is_controlled_by(xr, obj)
     )
