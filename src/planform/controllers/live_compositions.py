@@ -1,0 +1,112 @@
+"""Compositions and their revisions as the watches last told them, shared by the controllers of all XRs.
+
+A thousand XRs follow a handful of revisions, each of which may be long: they are decoded once. Whoever finds nothing
+here asks the server before saying so, since a watch may be a moment behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from planform.api.kinds import Object
+from planform.api.names import COMPOSITION, COMPOSITION_NAME_LABEL, COMPOSITION_REVISION
+from planform.client.informer import Change
+from planform.client.protocol import Client
+from planform.reconcile.plane import Plane
+from planform.reconcile.sources import Subscription
+
+Listener = Callable[[str], None]
+"""Hears the name of a Composition that came, went, or whose revisions changed in a way that XRs care about."""
+
+
+class LiveCompositions:
+    """`start` begins to listen; what is read belongs to everybody and must not be changed."""
+
+    def __init__(self, client: Client, plane: Plane) -> None:
+        self._client = client
+        self._plane = plane
+        self._compositions: dict[str, Object] = {}
+        self._revisions: dict[str, dict[str, Object]] = {}
+        self._listeners: list[Listener] = []
+        self._subscriptions: tuple[Subscription, ...] = ()
+
+    def start(self) -> None:
+        if not self._subscriptions:
+            self._subscriptions = (
+                self._plane.subscribe(COMPOSITION, self._composition_changed),
+                self._plane.subscribe(COMPOSITION_REVISION, self._revision_changed),
+            )
+
+    async def synced(self) -> None:
+        for subscription in self._subscriptions:
+            await subscription.synced()
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def compositions(self, api_version: str, kind: str) -> Sequence[Object]:
+        """Those that compose this kind, in any of its versions so that an error can name the near miss."""
+        group = api_version.rpartition("/")[0]
+        found = [each for each in self._compositions.values() if _composes(each, group, kind)]
+        if not found:
+            listed = await self._client.list(COMPOSITION)
+            found = [each for each in listed.items if _composes(each, group, kind)]
+        return found
+
+    async def revisions(self, composition: str) -> Sequence[Object]:
+        """All that carry the name of this Composition."""
+        found = self._revisions.get(composition)
+        if found:
+            return list(found.values())
+        listed = await self._client.list(COMPOSITION_REVISION, labels=f"{COMPOSITION_NAME_LABEL}={composition}")
+        return listed.items
+
+    def _composition_changed(self, change: Change) -> None:
+        name = change.object["metadata"]["name"]
+        before = self._compositions.get(name)
+        if change.type == "DELETED":
+            self._compositions.pop(name, None)
+        else:
+            self._compositions[name] = change.object
+        if change.type == "DELETED" or before is None or _selection(before) != _selection(change.object):
+            self._tell(name)
+
+    def _revision_changed(self, change: Change) -> None:
+        name = change.object["metadata"]["name"]
+        if change.type == "DELETED":
+            owners = [owner for owner, revisions in self._revisions.items() if name in revisions]
+            for owner in owners:
+                del self._revisions[owner][name]
+                if not self._revisions[owner]:
+                    del self._revisions[owner]
+                self._tell(owner)
+            return
+        owner = (change.object["metadata"].get("labels") or {}).get(COMPOSITION_NAME_LABEL, "")
+        known = self._revisions.setdefault(owner, {})
+        before = known.get(name)
+        known[name] = change.object
+        if before is None or _choice(before) != _choice(change.object):
+            self._tell(owner)
+
+    def _tell(self, composition: str) -> None:
+        for listener in self._listeners:
+            listener(composition)
+
+
+def _composes(composition: Mapping[str, Any], group: str, kind: str) -> bool:
+    reference = composition["spec"].get("compositeTypeRef") or {}
+    return str(reference.get("apiVersion", "")).rpartition("/")[0] == group and reference.get("kind") == kind
+
+
+def _selection(composition: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the choice of a Composition rests on."""
+    return composition["metadata"].get("labels"), composition["spec"].get("compositeTypeRef")
+
+
+def _choice(revision: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the choice of a revision rests on; its statistics are not among that."""
+    valid = [each for each in (revision.get("status") or {}).get("conditions") or () if each["type"] == "ValidPipeline"]
+    state = tuple((each.get("status"), each.get("message")) for each in valid)
+    metadata = revision["metadata"]
+    return revision["spec"].get("revision"), metadata.get("labels"), metadata.get("ownerReferences"), state

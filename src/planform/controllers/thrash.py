@@ -1,0 +1,103 @@
+"""The thrash guard: two writers that undo each other must not keep the machine busy, and must be named.
+
+A pass that writes without the user having changed the XR costs a token; tokens come back slowly. An XR without tokens
+is looked at only now and then until it has been quiet for a while. Nothing is dropped: changes that come meanwhile are
+seen together by the next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from planform.clock import Clock
+from planform.composition.matching import differences
+
+K = TypeVar("K", bound=Hashable)
+
+BURST: Final = 40
+BURST_PER_RESOURCE: Final = 5
+REFILL_PER_SECOND: Final = 0.5
+PROBE_SECONDS: Final = 30.0
+COOLDOWN_SECONDS: Final = 300.0
+_FORGOTTEN_WHEN_FULL: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    filled: float
+    last: float
+    opened: bool = False
+    why: str = ""
+
+
+class ThrashGuard(Generic[K]):
+    """Counts writing passes of each XR. XRs that write seldom are not remembered."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._buckets: dict[K, _Bucket] = {}
+
+    def wait(self, xr: K) -> float:
+        """Seconds until the next pass may begin; 0 for nearly everybody."""
+        bucket = self._buckets.get(xr)
+        if bucket is None or not bucket.opened:
+            return 0.0
+        now = self._clock.monotonic()
+        if now - bucket.last >= COOLDOWN_SECONDS:
+            del self._buckets[xr]
+            return 0.0
+        return max(0.0, bucket.last + PROBE_SECONDS - now)
+
+    def reason(self, xr: K) -> str:
+        """Why the XR is held back; empty if it is not."""
+        bucket = self._buckets.get(xr)
+        return bucket.why if bucket is not None and bucket.opened else ""
+
+    def wrote(self, xr: K, *, resources: int, why: str) -> None:
+        """A pass wrote although the user changed nothing."""
+        now, most = self._clock.monotonic(), BURST + BURST_PER_RESOURCE * resources
+        bucket = self._buckets.get(xr)
+        if bucket is None:
+            self._sweep(now)
+            bucket = self._buckets[xr] = _Bucket(float(most), now, now)
+        bucket.tokens = min(most, bucket.tokens + (now - bucket.filled) * REFILL_PER_SECOND) - 1
+        bucket.filled = bucket.last = now
+        if bucket.tokens <= 0 or bucket.opened:
+            bucket.tokens, bucket.opened, bucket.why = 0.0, True, why or bucket.why
+
+    def forget(self, xr: K) -> None:
+        self._buckets.pop(xr, None)
+
+    def _sweep(self, now: float) -> None:
+        if len(self._buckets) < _FORGOTTEN_WHEN_FULL:
+            return
+        for xr in [xr for xr, each in self._buckets.items() if now - each.last > COOLDOWN_SECONDS]:
+            del self._buckets[xr]
+
+
+def dispute(wanted: Mapping[str, Any], found: Mapping[str, Any], *, ours: str) -> str:
+    """The field that is being changed back and forth, and by whom, in words for a condition."""
+    first = next(differences(wanted, found), "")
+    if not first:
+        return ""
+    path = first.partition(": expected")[0]
+    others = sorted(set(_owners(found["metadata"].get("managedFields") or (), path)) - {ours})
+    who = f'"{others[-1]}"' if others else "somebody"
+    name = f"{found['kind']} {found['metadata']['name']}"
+    return f'field {path} of {name} is changed back and forth between this XR\'s composition ("{ours}") and {who}'
+
+
+def _owners(managed_fields: Iterable[Mapping[str, Any]], path: str) -> Iterable[str]:
+    """The managers that own the field or something above or below it."""
+    steps = [f"f:{step}" for step in path.partition("[")[0].split(".")]
+    for entry in managed_fields:
+        fields: Any = entry.get("fieldsV1") or {}
+        for step in steps:
+            if not isinstance(fields, dict) or step not in fields:
+                break
+            fields = fields[step]
+        else:
+            yield str(entry.get("manager", ""))
