@@ -1,0 +1,377 @@
+"""The functions there are at this moment: which versions, and where each of them serves.
+
+One value of it serves every pipeline: `catalogue` is what steps are resolved against, `endpoint` what calls are routed
+by, and `subscribe` tells whose pipelines might now run otherwise. It reads FunctionRevisions, whoever makes them, and
+of Secrets only those that a revision names.
+
+Built-ins are there without being installed, under every name users give them; a Function of the same name hides them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from planform import __version__
+from planform.api.kinds import Object
+from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
+from planform.builtin import BuiltinName, find_builtin, list_builtins
+from planform.client.informer import Change, Informer
+from planform.client.waits import time_limit
+from planform.controllers.workbench import Workbench
+from planform.functions.endpoints import Endpoint, InProcess, Remote
+from planform.functions.inprocess import InProcessRunner
+from planform.functions.resolution import Catalogue, Version
+from planform.functions.routing import RoutingRunner
+from planform.functions.runner import BuiltinFunction, FunctionRevision, FunctionRunner, WaitingFunction
+from planform.functions.semver import parse_semver
+from planform.packages.endpoints import ENDPOINT_ANNOTATION, SecretRef, serving, tls_secret_of
+from planform.reconcile.sources import Subscription
+from planform.telemetry.metrics import Registry
+
+if TYPE_CHECKING:
+    from planform.functions.grpc_transport import CallLimits
+
+OnChange = Callable[[frozenset[str]], None]
+"""Hears the names of functions; called on the event loop, must not wait and not raise."""
+
+BUILTIN_REVISION: Final = "builtin"
+"""The revision that a built-in has under a name that nobody installed."""
+
+BUILTIN_CAPABILITIES: Final = ("composition", "operation")
+DETERMINISTIC: Final = "deterministic"
+"""The capability of a function that answers the same whenever it is sent the same."""
+
+_HEALTH: Final = frozenset({"RevisionHealthy", "RuntimeHealthy", "Healthy"})
+_PREFIX: Final = "function-"
+_SECRETS_WAIT: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A version and where it is called."""
+
+    version: Version
+    endpoint: Endpoint | None
+
+
+class LiveFunctions:
+    """The functions of one control plane, in memory. Use it as a context manager, and wait for `synced`."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+        self._builtins = {name: _builtin(name, entry) for entry in list_builtins() for name in names_of(entry)}
+        self._functions: dict[str, bool] = {}  # of each Function, whether the built-in of its name may stand in for it
+        self._revisions: dict[str, dict[str, Object]] = {}  # by function, then by their own names
+        self._parents: dict[str, str] = {}  # the function of each revision
+        self._secrets = _Secrets(bench, self._on_secret)
+        self._served: dict[str, tuple[_Served, ...]] = {name: (served,) for name, served in self._builtins.items()}
+        self._catalogue: Catalogue | None = None
+        self._subscribers: dict[object, OnChange] = {}
+        self._subscriptions: list[Subscription] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._secrets)
+        for gvk, handler in ((FUNCTION, self._on_function), (FUNCTION_REVISION, self._on_revision)):
+            subscription = self._bench.plane.subscribe(gvk, handler)
+            self._subscriptions.append(subscription)
+            self._stack.callback(subscription.close)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def synced(self) -> None:
+        """Wait until all revisions that there were at the start are known; of their Secrets, those that can be read."""
+        for subscription in self._subscriptions:
+            await subscription.synced()
+        await self._secrets.synced()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Every version of every function. The same value until one of them changes."""
+        if self._catalogue is None:
+            self._catalogue = Catalogue(each.version for served in self._served.values() for each in served)
+        return self._catalogue
+
+    @property
+    def remote(self) -> frozenset[FunctionRevision]:
+        """The active revisions that are called over the network."""
+        return frozenset(
+            each.version.revision
+            for served in self._served.values()
+            for each in served
+            if each.version.active and isinstance(each.endpoint, Remote)
+        )
+
+    def endpoint(self, revision: FunctionRevision, /) -> Endpoint | None:
+        """Where a revision is called; None if it is not known, or gone. An inactive one may end what it has begun."""
+        for each in self._served.get(revision.function, ()):
+            if each.version.id == revision.name:
+                return each.endpoint
+        return None
+
+    def subscribe(self, callback: OnChange) -> Callable[[], None]:
+        """Tell `callback` the functions that from now on may be resolved or called otherwise; gives what ends that."""
+        token = object()
+        self._subscribers[token] = callback
+
+        def unsubscribe() -> None:
+            self._subscribers.pop(token, None)
+
+        return unsubscribe
+
+    # -- what is watched
+
+    def _on_function(self, change: Change) -> None:
+        name = change.key.name
+        if change.type == "DELETED":
+            self._functions.pop(name, None)
+        else:
+            self._functions[name] = self._may_stand_in(name, change.object)
+        self._refresh([name])
+
+    def _may_stand_in(self, name: str, function: Object) -> bool:
+        """While a Function has no revision yet, the built-in it is about to install already serves."""
+        builtin = find_builtin(str((function.get("spec") or {}).get("package") or ""))
+        known = self._builtins.get(name)
+        return (
+            builtin is not None
+            and known is not None
+            and known.endpoint == InProcess(builtin.name)
+            and ENDPOINT_ANNOTATION not in (function["metadata"].get("annotations") or {})
+        )
+
+    def _on_revision(self, change: Change) -> None:
+        name, obj = change.key.name, change.object
+        gone = change.type == "DELETED" or bool(obj["metadata"].get("deletionTimestamp"))
+        parent = "" if gone else str((obj["metadata"].get("labels") or {}).get(PACKAGE_LABEL) or "")
+        before = self._parents.pop(name, "")
+        if before:
+            self._revisions[before].pop(name)
+        if parent:
+            self._parents[name] = parent
+            self._revisions.setdefault(parent, {})[name] = _kept(obj)
+        self._secrets.want({ref for each in self._all() if (ref := tls_secret_of(_annotations(each))) is not None})
+        self._refresh(dict.fromkeys(filter(None, (before, parent))))
+
+    def _on_secret(self, secret: SecretRef) -> None:
+        self._refresh(
+            [
+                name
+                for name, revisions in self._revisions.items()
+                if any(tls_secret_of(_annotations(each)) == secret for each in revisions.values())
+            ]
+        )
+
+    def _all(self) -> Iterable[Object]:
+        return (each for revisions in self._revisions.values() for each in revisions.values())
+
+    # -- what is known
+
+    def _refresh(self, functions: Iterable[str]) -> None:
+        changed = [name for name in functions if self._serve(name)]
+        if not changed:
+            return
+        self._catalogue = None
+        names = frozenset(changed)
+        for callback in list(self._subscribers.values()):
+            callback(names)
+
+    def _serve(self, function: str) -> bool:
+        """Bring what is known of one function up to date; whether anything of it is different now."""
+        revisions = self._revisions.get(function)
+        served: tuple[_Served, ...] = ()
+        if revisions:
+            served = tuple(self._of(function, obj) for _, obj in sorted(revisions.items()))
+        elif function in self._builtins and self._functions.get(function, True):
+            served = (self._builtins[function],)
+        if served == self._served.get(function, ()):
+            return False
+        if served:
+            self._served[function] = served
+        else:
+            del self._served[function]
+        return True
+
+    def _of(self, function: str, obj: Object) -> _Served:
+        annotations, status = _annotations(obj), obj["status"]
+        reference = tls_secret_of(annotations)
+        secret = self._secrets.get(reference) if reference is not None else None
+        endpoint = serving(str(status.get("endpoint") or ""), annotations, secret).endpoint
+        digest, deterministic = "", False
+        if isinstance(endpoint, InProcess):
+            builtin = find_builtin(endpoint.name)
+            if builtin is None:  # a later release had it
+                endpoint = None
+            else:
+                digest, deterministic = builtin_digest(builtin.name), builtin.deterministic
+        capabilities = frozenset(map(str, status.get("capabilities") or ()))
+        version = Version(
+            function,
+            obj["metadata"]["name"],
+            digest=digest,
+            semver=_tag(str(obj["spec"].get("image") or "")),
+            number=int(obj["spec"].get("revision") or 0),
+            labels=obj["metadata"].get("labels") or {},
+            active=obj["spec"].get("desiredState") == "Active",
+            ready=_is_healthy(status),
+            reachable=endpoint is not None,
+            capabilities=capabilities or None,
+            deterministic=deterministic or DETERMINISTIC in capabilities,
+            created=str(obj["metadata"].get("creationTimestamp") or ""),
+        )
+        return _Served(version, endpoint)
+
+
+class _Secrets:
+    """The Secrets that are wanted, each watched by its name."""
+
+    def __init__(self, bench: Workbench, on_change: Callable[[SecretRef], None]) -> None:
+        self._bench = bench
+        self._on_change = on_change
+        self._known: dict[SecretRef, Object] = {}
+        self._watched: dict[SecretRef, tuple[Informer, asyncio.Task[None]]] = {}
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.want(frozenset())
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def get(self, reference: SecretRef) -> Object | None:
+        return self._known.get(reference)
+
+    def want(self, references: set[SecretRef] | frozenset[SecretRef]) -> None:
+        """Watch exactly these from now on."""
+        for reference in self._watched.keys() - references:
+            self._watched.pop(reference)[1].cancel()
+            self._known.pop(reference, None)
+        for reference in references - self._watched.keys():
+            informer = Informer(
+                self._bench.client,
+                SECRET,
+                partial(self._on_secret, reference),
+                clock=self._bench.clock,
+                rng=self._bench.rng,
+                namespace=reference.namespace,
+                fields=f"metadata.name={reference.name}",
+            )
+            task = self._tasks.create_task(informer.run(), name=f"watch Secret {reference}")
+            self._watched[reference] = informer, task
+
+    async def synced(self) -> None:
+        """Wait for all of them, but not long: one that may not be read must not hold up the rest."""
+        try:
+            async with time_limit(self._bench.clock, _SECRETS_WAIT):
+                for informer, _ in list(self._watched.values()):
+                    await informer.synced()
+        except TimeoutError:
+            pass
+
+    def _on_secret(self, reference: SecretRef, change: Change) -> None:
+        if change.type == "BOOKMARK" or reference not in self._watched:
+            return
+        if change.type == "DELETED":
+            self._known.pop(reference, None)
+        else:
+            self._known[reference] = {"data": change.object.get("data") or {}}
+        self._on_change(reference)
+
+
+def names_of(builtin: BuiltinName) -> tuple[str, ...]:
+    """Every name by which users call a built-in."""
+    names = (builtin.name, *builtin.aliases)
+    return (*names, *(_PREFIX + name for name in names))
+
+
+def builtin_digest(name: str) -> str:
+    """A built-in's behaviour is that of this release, whatever revision stands for it."""
+    return f"builtin:{name}:{__version__}"
+
+
+@asynccontextmanager
+async def runner(
+    live: LiveFunctions,
+    *,
+    metrics: Registry | None = None,
+    limits: CallLimits | None = None,
+    data: Path | None = None,
+) -> AsyncIterator[FunctionRunner]:
+    """Calls every function where it serves, until the block ends; calls in flight are then cancelled.
+
+    `data` is the control plane's own directory, which scripts of users do not get to see. Connections of a revision
+    that is gone or inactive are closed once its calls have ended.
+    """
+    builtins = InProcessRunner(_functions(data), metrics=metrics)
+    try:
+        from planform.functions.grpc_transport import CallLimits, GrpcRunner
+    except ImportError:  # the extra `functions` is not installed; RoutingRunner says so when it is needed
+        yield RoutingRunner(live, builtins)
+        return
+    async with GrpcRunner(live, limits=limits or CallLimits(), metrics=metrics) as remote:
+        unsubscribe = live.subscribe(lambda _: remote.retain(live.remote))
+        try:
+            yield RoutingRunner(live, builtins, remote)
+        finally:
+            unsubscribe()
+
+
+def _functions(data: Path | None) -> Iterable[BuiltinFunction | WaitingFunction]:
+    for entry in list_builtins():
+        if entry.name == "python" and data is not None:
+            from planform.builtin.python import InlinePython
+            from planform.sandbox import Limits
+
+            yield InlinePython(Limits(hidden=(data,)))
+        elif (function := find_builtin(entry.name)) is not None:
+            yield function
+
+
+def _builtin(name: str, entry: BuiltinName) -> _Served:
+    function = find_builtin(entry.name)
+    assert function is not None  # it is listed
+    version = Version(
+        name,
+        BUILTIN_REVISION,
+        digest=builtin_digest(entry.name),
+        capabilities=frozenset(BUILTIN_CAPABILITIES),
+        deterministic=function.deterministic,
+    )
+    return _Served(version, InProcess(entry.name))
+
+
+def _kept(obj: Object) -> Object:
+    """What is read of a revision later on."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {"metadata": metadata, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
+
+
+def _annotations(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return obj["metadata"].get("annotations") or {}
+
+
+def _is_healthy(status: Mapping[str, Any]) -> bool:
+    """Nothing that is said of its health is bad; of a revision that somebody runs elsewhere, nothing may be said."""
+    conditions = status.get("conditions") or ()
+    return all(each.get("status") == "True" for each in conditions if each.get("type") in _HEALTH)
+
+
+def _tag(image: str) -> str:
+    """The version in an image's tag, if it is one."""
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    return tag if parse_semver(tag) is not None else ""
