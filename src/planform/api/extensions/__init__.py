@@ -1,0 +1,39 @@
+"""The CustomResourceDefinitions of the kinds that planform brings to any engine, one module for each family."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from planform.api.extensions.compositions import composition, composition_revision, environment_config
+from planform.api.extensions.definitions import composite_resource_definition
+from planform.api.extensions.nop import cluster_nop_resource, nop_resource
+from planform.api.extensions.operations import cron_operation, operation, watch_operation
+from planform.api.extensions.packages import function, function_revision
+from planform.api.extensions.protection import cluster_usage, usage
+from planform.api.kinds import Object
+
+__all__ = ["crds"]
+
+
+@cache
+def _made() -> tuple[Object, ...]:
+    return (
+        composite_resource_definition(),
+        composition(),
+        composition_revision(),
+        environment_config(),
+        function(),
+        function_revision(),
+        usage(),
+        cluster_usage(),
+        operation(),
+        cron_operation(),
+        watch_operation(),
+        nop_resource(),
+        cluster_nop_resource(),
+    )
+
+
+def crds() -> list[Object]:
+    """All of them. The list is the caller's; what is in it is shared and must not be changed."""
+    return list(_made())

@@ -1,0 +1,71 @@
+"""Usage and ClusterUsage: who uses a resource, and why it must not be deleted."""
+
+from __future__ import annotations
+
+from planform.api.extensions.vocabulary import (
+    Schema,
+    column,
+    condition_column,
+    crd,
+    flag,
+    labels,
+    record,
+    root,
+    rule,
+    status,
+    text,
+    version,
+)
+from planform.api.kinds import Object
+from planform.api.names import CLUSTER_USAGE, PROTECTION_GROUP, USAGE
+
+_COLUMNS = [column("DETAILS", r".metadata.annotations.crossplane\.io/usage-details"), condition_column("Ready")]
+
+
+def usage() -> Object:
+    """Protects namespaced resources."""
+    schema = _schema("Keeps a resource from being deleted while it is used.", elsewhere=True)
+    return crd(PROTECTION_GROUP, USAGE.kind, [version("v1beta1", schema, _COLUMNS, storage=True)], scope="Namespaced")
+
+
+def cluster_usage() -> Object:
+    """Protects cluster-scoped resources."""
+    schema = _schema("Keeps a cluster-scoped resource from being deleted while it is used.", elsewhere=False)
+    return crd(PROTECTION_GROUP, CLUSTER_USAGE.kind, [version("v1beta1", schema, _COLUMNS, storage=True)])
+
+
+def _schema(says: str, *, elsewhere: bool) -> Schema:
+    fields = {
+        "of": _side("The resource that is used.", elsewhere=elsewhere),
+        "by": _side("The resource that uses it; what it uses can go once it is gone.", elsewhere=False),
+        "reason": text("Why the resource must stay, for whoever tries to delete it.", shortest=1),
+        "replayDeletion": flag("Whether a deletion that was refused is repeated once it is allowed."),
+    }
+    spec = record(
+        "What uses what.",
+        fields,
+        required=["of"],
+        rules=[rule("has(self.by) || has(self.reason)", "one of by and reason is needed")],
+    )
+    return root(says, {"spec": spec, "status": status("What has become of the usage.")}, required=["spec"])
+
+
+def _side(says: str, *, elsewhere: bool) -> Schema:
+    reference = {"name": text("Name of the resource.", shortest=1)}
+    selector = {
+        "matchControllerRef": flag("Whether it must have the same controller as this object."),
+        "matchLabels": labels("The labels that it must have."),
+    }
+    if elsewhere:
+        reference["namespace"] = text("Namespace of the resource; that of this object if absent.")
+        selector["namespace"] = text("Namespace of the resource; that of this object if absent.")
+    fields = {
+        "apiVersion": text("API version of the resource."),
+        "kind": text("Kind of the resource."),
+        "resourceRef": record("Its name.", reference, required=["name"]),
+        "resourceSelector": record("How its name is found, once, if there is no reference.", selector),
+    }
+    one_of = rule(
+        "has(self.resourceRef) || has(self.resourceSelector)", "a resourceRef or a resourceSelector is needed"
+    )
+    return record(says, fields, required=["apiVersion", "kind"], rules=[one_of])

@@ -1,0 +1,141 @@
+"""Brings planform's own kinds to an engine: creates their CRDs, or upgrades those that an older planform left.
+
+Runs before any controller starts, on every start and in every process. At rest it only reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import planform
+from planform.api.extensions import crds
+from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import CRD
+from planform.client.protocol import Client
+from planform.client.waits import time_limit
+from planform.clock import Clock
+from planform.errors import AlreadyExists, Conflict, NotFound, PlanformError
+from planform.functions.semver import parse_semver
+
+VERSION_ANNOTATION: Final = "planform.dev/version"
+"""On a CRD: the planform that wrote it. An older one leaves it alone."""
+LABELS: Final = {"app.kubernetes.io/managed-by": "planform"}
+
+_MANAGER: Final = "planform-crds"
+_PATIENCE: Final = 30.0
+_ATTEMPTS: Final = 10
+_logger = logging.getLogger(__name__)
+
+
+class KindsNotServed(PlanformError):
+    """The engine took our CRDs and does not serve them."""
+
+    reason = "KindsNotServed"
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(f"not established within {_PATIENCE:g} s: {', '.join(sorted(names))}")
+        self.hint = "see why: kubectl describe crd " + " ".join(sorted(names))
+
+
+async def ensure_crds(client: Client, *, clock: Clock) -> int:
+    """Have all our kinds served; gives the number of writes, which is 0 if they were.
+
+    Raises KindsNotServed if the engine does not serve them in time. Cancelling leaves some of them written, which the
+    next call completes.
+    """
+    written = await asyncio.gather(*(_ensure(client, wanted) for wanted in crds()))
+    waiting = {crd["metadata"]["name"] for crd, _ in written if not _is_established(crd)}
+    try:
+        async with time_limit(clock, _PATIENCE):
+            await _until_established(client, waiting)
+            await asyncio.gather(*(_until_served(client, crd, clock) for crd, writes in written if writes))
+    except TimeoutError as error:
+        raise KindsNotServed(waiting or {crd["metadata"]["name"] for crd, writes in written if writes}) from error
+    return sum(writes for _, writes in written)
+
+
+async def _ensure(client: Client, wanted: Object) -> tuple[Object, int]:
+    """The CRD as it is stored, and how many writes that took. Whoever else does the same at once wins or loses well."""
+    for _ in range(_ATTEMPTS):
+        try:
+            found = await client.get(CRD, wanted["metadata"]["name"])
+        except NotFound:
+            try:
+                return await client.create(_stamped(wanted), manager=_MANAGER), 1
+            except AlreadyExists:
+                continue
+        upgraded = _upgraded(found, wanted)
+        if upgraded == found:
+            return found, 0
+        try:
+            return await client.update(upgraded, manager=_MANAGER), 1
+        except (Conflict, NotFound):
+            continue
+    raise Conflict(f'customresourcedefinition "{wanted["metadata"]["name"]}" is being changed by others all the time')
+
+
+def _stamped(crd: Object) -> Object:
+    metadata = crd["metadata"]
+    labels = {**(metadata.get("labels") or {}), **LABELS}
+    annotations = {**(metadata.get("annotations") or {}), VERSION_ANNOTATION: planform.__version__}
+    return {**crd, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
+
+
+def _upgraded(found: Object, wanted: Object) -> Object:
+    """What to store instead of what is there; the same if nothing needs to change."""
+    writer = (found["metadata"].get("annotations") or {}).get(VERSION_ANNOTATION)
+    if writer and _is_newer(writer, planform.__version__):
+        _logger.info("crd %s is of planform %s, which is newer: left as it is", found["metadata"]["name"], writer)
+        return found
+    spec = {**found["spec"], **wanted["spec"]}
+    spec["versions"] = [*wanted["spec"]["versions"], *_still_stored(found, wanted)]
+    return _stamped({**found, "spec": spec})
+
+
+def _still_stored(found: Object, wanted: Object) -> list[Object]:
+    """Versions that we no longer have, in which objects may still be stored: they must stay, or the API refuses."""
+    ours = {version["name"] for version in wanted["spec"]["versions"]}
+    stored: Collection[str] = (found.get("status") or {}).get("storedVersions") or ()
+    return [
+        {**version, "storage": False}
+        for version in found["spec"]["versions"]
+        if version["name"] in stored and version["name"] not in ours
+    ]
+
+
+def _is_newer(one: str, other: str) -> bool:
+    first, second = parse_semver(one), parse_semver(other)
+    return first is not None and second is not None and first > second
+
+
+def _is_established(crd: Object) -> bool:
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+async def _until_established(client: Client, waiting: set[str]) -> None:
+    """Watch until `waiting` is empty; takes out what is established."""
+    while waiting:
+        selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
+        async with client.watch(CRD, labels=selector) as events:
+            async for event in events:
+                if event.type in ("ADDED", "MODIFIED") and _is_established(event.object):
+                    waiting.discard(event.object["metadata"]["name"])
+                if not waiting:
+                    return
+
+
+async def _until_served(client: Client, crd: Object, clock: Clock) -> None:
+    """A real API server serves a kind a moment after it has said that it does."""
+    spec = crd["spec"]
+    for version in spec["versions"]:
+        gvk = GroupVersionKind(spec["group"], version["name"], spec["names"]["kind"])
+        while version["served"]:
+            try:
+                await client.list(gvk, limit=1)
+                break
+            except NotFound:
+                await clock.sleep(0.02)
