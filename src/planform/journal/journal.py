@@ -1,0 +1,244 @@
+"""The journal as controllers see it: recording never waits, reading does.
+
+    record/remember/forget -> Outbox (bounded, on the loop) -> one thread -> SQLite
+
+Values are serialised and masked on the loop, which takes microseconds, so that nothing secret and nothing that somebody
+could still change waits in a queue. Compression and the disk are the thread's. A crash loses what was not written yet;
+what was written is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import orjson
+
+from planform.clock import Clock
+from planform.journal.files import is_damage, open_file, set_aside
+from planform.journal.masking import RunMask
+from planform.journal.outbox import Batch, Entry, Outbox
+from planform.journal.records import Run, RunRecord, RunSummary, encode_run
+from planform.journal.tables import Limits, Tables, Written, latest_runs, run_of, runs_of, standing_of
+from planform.store.worker import Worker
+from planform.telemetry.metrics import Registry
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_DELAY: Final = 0.05
+"""Seconds that a run waits for company: one transaction for many costs little more than for one."""
+_BATCH: Final = 64
+_QUEUED_RUNS: Final = 4096
+_QUEUED_BYTES: Final = 64 << 20
+
+
+class Journal:
+    """Made by `open_journal`."""
+
+    def __init__(self, path: Path | None, *, clock: Clock, metrics: Registry, limits: Limits, worker: Worker) -> None:
+        self._path = path
+        self._clock = clock
+        self._limits = limits
+        self._worker = worker
+        self._outbox = Outbox(max_bytes=_QUEUED_BYTES, max_runs=_QUEUED_RUNS)
+        self._something = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._next_run = 1
+        self._complaint = ""
+        self._written = metrics.counter(
+            "planform_journal_runs_total", "Runs that were written to the journal."
+        ).labels()
+        dropped = metrics.counter("planform_journal_dropped_runs_total", "Runs that were not written.", ["reason"])
+        self._crowded, self._failed = dropped.labels("QueueFull"), dropped.labels("WriteFailed")
+        self._bytes = metrics.gauge("planform_journal_bytes", "Bytes of runs and parts in the journal.").labels()
+        queued = metrics.gauge("planform_journal_queued_runs", "Runs that wait to be written.").labels()
+        self.stop_showing = metrics.before_render(lambda: queued.set(len(self._outbox)))
+
+    # -- writing, without waiting
+
+    def record(self, record: RunRecord) -> int:
+        """Keep a run; gives its id. Never raises for what the run holds: what has no JSON form is kept as text."""
+        run_id = self._next_run
+        self._next_run += 1
+        self._crowded.inc(self._outbox.add(_entry(run_id, record)))
+        self._something.set()
+        return run_id
+
+    def remember(self, uid: str, kind: str, state: bytes) -> None:
+        """Keep a small state of an object over restarts, in place of an earlier one of that kind."""
+        self._outbox.remember(uid, kind, state)
+        self._something.set()
+
+    def forget(self, uid: str) -> None:
+        """The object is gone: so are its runs and states."""
+        self._outbox.forget(uid)
+        self._something.set()
+
+    # -- reading: everything recorded before the call is seen
+
+    async def runs(self, uid: str, limit: int = 10) -> list[RunSummary]:
+        """The runs of an object, the newest first."""
+        return await self._read(lambda database: runs_of(database, uid, limit), [])
+
+    async def run(self, id: int) -> Run | None:
+        """A run with all its parts; None if it is not kept."""
+        return await self._read(lambda database: run_of(database, id), None)
+
+    async def latest(self, kind: str) -> list[RunSummary]:
+        """The latest run of every object of a kind, which is named with its group: `XBucket.example.org`."""
+        return await self._read(lambda database: latest_runs(database, kind), [])
+
+    async def standing(self, kind: str) -> dict[str, bytes]:
+        """What `remember` was given for this kind, by uid."""
+        return await self._read(lambda database: standing_of(database, kind), {})
+
+    async def retain(self, uids: Collection[str]) -> int:
+        """Forget every object but these: what a crash kept `forget` from saying. Gives how many were forgotten."""
+        return await self._read(lambda database: self._tables.retain(uids), 0)
+
+    async def flush(self) -> None:
+        """Write everything that waits. A failure is logged and counted, never raised."""
+        async with self._writing:
+            while self._outbox:
+                batch = self._outbox.take(_BATCH)
+                try:
+                    written = await self._worker.run(partial(self._write, batch))
+                except (sqlite3.Error, OSError) as error:
+                    self._failed.inc(len(batch.runs))
+                    self._complain(f"cannot write the journal: {error}")
+                else:
+                    self._complaint = ""
+                    self._written.inc(written.runs)
+                    self._bytes.set(written.bytes)
+
+    # -- the thread, and who gives it work
+
+    async def start(self) -> None:
+        await self._worker.run(self._open)
+        self._next_run = self._tables.last_run + 1
+
+    async def keep_writing(self) -> None:
+        """Runs until cancelled; at rest it waits for the next record and no timer runs."""
+        while True:
+            await self._something.wait()
+            await asyncio.sleep(_DELAY)
+            self._something.clear()
+            await self.flush()
+
+    async def close(self) -> None:
+        await self.flush()
+        await self._worker.run(lambda: self._tables.close())
+        self.stop_showing()
+
+    async def _read(self, read: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        await self.flush()
+        try:
+            return await self._worker.run(lambda: read(self._database))
+        except (sqlite3.Error, msgspec.DecodeError, OSError) as error:
+            self._complain(f"cannot read the journal: {error}")
+            return nothing
+
+    def _open(self) -> None:
+        try:
+            self._database = open_file(self._path)
+        except (sqlite3.Error, OSError) as error:
+            log.error("cannot open the journal %s: %s; runs are kept in memory only", self._path, error)
+            self._database = open_file(None)
+        self._tables = Tables(self._database, self._limits)
+
+    def _write(self, batch: Batch) -> Written:
+        """In the thread. A file that turns out to be damaged is set aside, and the batch goes to a new one."""
+        try:
+            return self._tables.write(batch, self._clock.now())
+        except sqlite3.DatabaseError as error:
+            if self._path is None or not is_damage(error):
+                raise
+            self._tables.close()
+            kept = set_aside(self._path)
+            log.warning("the journal is damaged (%s): starting a new one", error, extra={"kept": str(kept)})
+            self._open()
+            return self._tables.write(batch, self._clock.now())
+
+    def _complain(self, text: str) -> None:
+        """Once for each problem, not once for each write."""
+        if text != self._complaint:
+            self._complaint = text
+            log.error("%s", text)
+
+
+@asynccontextmanager
+async def open_journal(
+    path: Path | None,
+    *,
+    clock: Clock,
+    metrics: Registry,
+    limits: Limits = Limits(),  # noqa: B008  # frozen
+) -> AsyncIterator[Journal]:
+    """The journal in that file, or in memory; leaving writes what waits. A file that cannot be used is set aside or
+    left alone with a line in the log: the journal never keeps a control plane from starting."""
+    worker = Worker("planform journal")
+    try:
+        journal = Journal(path, clock=clock, metrics=metrics, limits=limits, worker=worker)
+        await journal.start()
+        writing = asyncio.create_task(journal.keep_writing(), name="journal")
+        try:
+            yield journal
+        finally:
+            writing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writing
+            await journal.close()
+    finally:
+        worker.stop()
+
+
+def _entry(run_id: int, record: RunRecord) -> Entry:
+    """A run in bytes, its secrets masked. Values that are one object are serialised once."""
+    run = msgspec.structs.replace(record.run, id=run_id)
+    raw: dict[int, bytes] = {}
+    for part in run.parts():
+        if id(part.value) not in raw:
+            raw[id(part.value)] = _canonical(part.value)
+    mask = RunMask(record.secrets, raw.values())
+    parts: dict[str, bytes] = {}
+    digests: dict[int, str] = {}
+    for key, content in raw.items():
+        masked = mask.json(content)
+        digests[key] = digest = sha256(masked).hexdigest()[:32]
+        parts[digest] = masked
+    places = {digest: place for place, digest in enumerate(parts)}
+    body = mask.json(encode_run(run, lambda part: places[digests[id(part.value)]]), keep=("started",))
+    return Entry(_summary(run, mask), body, parts, len(body) + sum(map(len, parts.values())))
+
+
+def _canonical(value: object) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # nothing JSON knows: better some text than no run
+        return orjson.dumps(value, default=str, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+
+
+def _summary(run: Run, mask: RunMask) -> RunSummary:
+    return RunSummary(
+        id=run.id,
+        uid=run.uid,
+        kind=run.group_kind,
+        name=run.name,
+        namespace=run.namespace,
+        started=run.started,
+        seconds=run.seconds,
+        trigger=run.trigger,
+        composition_revision=run.composition_revision,
+        failure=mask.text(run.failure),
+    )

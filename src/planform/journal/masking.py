@@ -1,0 +1,110 @@
+"""Takes secret values out of what a run holds, before any of it is digested, queued or written.
+
+Secret objects lose their values whatever these are. Every value of six characters or more that is known to be secret is
+replaced wherever else it turns up, in its own spelling or in base64. Most parts hold none, and a search through the
+bytes says so at once; only what has a hit is taken apart.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import orjson
+
+from planform.telemetry.masking import MASK, SHORTEST
+
+_SECRET_KIND: Final = b'"kind":"Secret"'  # as canonical JSON spells it
+_SHORTEST_ENCODED: Final = 8
+
+
+class RunMask:
+    """What is secret in one run."""
+
+    def __init__(self, secrets: Iterable[bytes], parts: Iterable[bytes]) -> None:
+        """`parts` are the values of the run as canonical JSON: Secrets among them add what they hold."""
+        values = set(secrets)
+        for raw in parts:
+            if _SECRET_KIND in raw:
+                values.update(_held(orjson.loads(raw)))
+        self._texts = sorted({text for value in values for text in _spellings(value)}, key=len, reverse=True)
+        self._needles = [orjson.dumps(text)[1:-1] for text in self._texts]
+
+    def json(self, raw: bytes, *, keep: tuple[str, ...] = ()) -> bytes:
+        """The same JSON without secrets; most often the very same bytes. Fields in `keep` stay as they are."""
+        if _SECRET_KIND not in raw and not any(needle in raw for needle in self._needles):
+            return raw
+        value = orjson.loads(raw)
+        masked = self._masked(value)
+        for field in keep:
+            masked[field] = value[field]
+        return orjson.dumps(masked, option=orjson.OPT_SORT_KEYS)
+
+    def text(self, text: str) -> str:
+        """A text without secrets."""
+        for secret in self._texts:
+            if secret in text:
+                text = text.replace(secret, MASK)
+        return text
+
+    def _masked(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                masked = {self.text(key): self._masked(each) for key, each in value.items()}
+                if _is_secret(value):
+                    masked |= {field: dict.fromkeys(value[field], MASK) for field in _filled(value)}
+                return masked
+            case list():
+                return [self._masked(each) for each in value]
+            case bool() | None:
+                return value
+            case _:
+                return MASK if str(value) in self._texts else value
+
+
+def _spellings(value: bytes) -> Iterator[str]:
+    """How a secret value may be written down; none for one too short to be told from ordinary text."""
+    for encoded in (b64encode(value).decode(), urlsafe_b64encode(value).decode()):
+        if len(encoded) >= _SHORTEST_ENCODED:
+            yield encoded
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return
+    for part in (text, *text.splitlines()):
+        if len(part.strip()) >= SHORTEST:
+            yield part
+
+
+def _held(value: Any) -> Iterator[bytes]:
+    """The values of every Secret within."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _held(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _held(each)
+        if _is_secret(value):
+            for field in _filled(value):
+                for text in value[field].values():
+                    if isinstance(text, str):
+                        yield _decoded(text) if field == "data" else text.encode()
+
+
+def _is_secret(value: dict[str, Any]) -> bool:
+    return value.get("kind") == "Secret" and value.get("apiVersion", "v1") == "v1"
+
+
+def _filled(secret: dict[str, Any]) -> Iterator[str]:
+    return (field for field in ("data", "stringData") if isinstance(secret.get(field), dict))
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return text.encode()

@@ -1,0 +1,287 @@
+"""The journal's tables: one transaction for each batch, and what has become too much goes in the same one.
+
+Everything here runs in the journal's thread. It is arranged so that little Python stands between two calls that let
+the event loop run (SQLite, zlib): a busy thread would cost the loop milliseconds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import orjson
+
+from planform.clock import micro_timestamp, parse_timestamp
+from planform.journal.outbox import Batch, Entry
+from planform.journal.records import Run, RunSummary, decode_run
+
+_KNOWN: Final = 20_000
+_SLICE: Final = 64
+_SUMMARY: Final = "id, uid, kind, namespace, name, started, seconds, cause, revision, failure"
+_AMONG: Final = "IN (SELECT value FROM json_each(?))"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept beside the latest run of every object."""
+
+    runs_per_object: int = 10
+    bytes: int = 256 << 20
+    age: timedelta = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How a transaction went."""
+
+    runs: int
+    removed: int
+    bytes: int
+
+
+class Tables:
+    """The one connection that writes, with what it remembers of the file."""
+
+    def __init__(self, database: sqlite3.Connection, limits: Limits) -> None:
+        self._database = database
+        self._limits = limits
+        self._known: OrderedDict[str, int] = OrderedDict()
+        """Digests of parts that are in the file, and their ids; those used last."""
+        self._next_part = 1 + _number(database, "SELECT max(id) FROM parts")
+        self.last_run = _number(database, "SELECT max(id) FROM runs")
+        self._bytes = _number(database, "SELECT value FROM meta WHERE name = 'bytes'")
+        self._bytes_before = self._bytes
+
+    def close(self) -> None:
+        self._database.close()
+
+    # -- writing
+
+    def write(self, batch: Batch, now: datetime) -> Written:
+        """Write a batch whole or not at all. Raises sqlite3.Error."""
+        execute = self._database.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            removed = self._forget(batch.forgotten)
+            self._remember(batch.states)
+            if batch.runs:
+                self._add(batch.runs)
+                removed += self._sweep({entry.summary.uid for entry in batch.runs}, now)
+            execute("UPDATE meta SET value = ? WHERE name = 'bytes'", (self._bytes,))
+            execute("COMMIT")
+        except BaseException:
+            self._known.clear()
+            self._bytes = self._bytes_before
+            if self._database.in_transaction:
+                execute("ROLLBACK")
+            raise
+        self._bytes_before = self._bytes
+        return Written(len(batch.runs), removed, self._bytes)
+
+    def retain(self, uids: Collection[str]) -> int:
+        """Forget every object but these; gives how many were forgotten."""
+        known = self._database.execute("SELECT DISTINCT uid FROM runs UNION SELECT DISTINCT uid FROM standing")
+        gone = {uid for (uid,) in known.fetchall()} - set(uids)
+        for some in _slices(sorted(gone)):
+            self.write(Batch(forgotten=frozenset(some)), datetime.min)
+        return len(gone)
+
+    def _forget(self, uids: Collection[str]) -> int:
+        if not uids:
+            return 0
+        wanted = orjson.dumps(list(uids)).decode()
+        runs = self._database.execute(f"SELECT id FROM runs WHERE uid {_AMONG}", (wanted,)).fetchall()
+        self._database.execute(f"DELETE FROM standing WHERE uid {_AMONG}", (wanted,))
+        return self._drop([run for (run,) in runs])
+
+    def _remember(self, states: Mapping[str, Mapping[str, bytes]]) -> None:
+        rows = [(uid, kind, state) for uid, of in states.items() for kind, state in of.items()]
+        for some in _slices(rows):
+            marks = ", ".join(["(?, ?, ?)"] * len(some))
+            values = [value for row in some for value in row]
+            self._database.execute(f"INSERT OR REPLACE INTO standing VALUES {marks}", values)
+
+    def _add(self, entries: list[Entry]) -> None:
+        ids = self._part_ids(entries)
+        uids = orjson.dumps(list({entry.summary.uid for entry in entries})).decode()
+        self._database.execute(f"UPDATE runs SET latest = 0 WHERE latest = 1 AND uid {_AMONG}", (uids,))
+        newest = {entry.summary.uid: entry.summary.id for entry in entries}
+        for entry in entries:
+            summary, body = entry.summary, _packed(entry.body)
+            parts = array("q", (ids[digest] for digest in entry.parts)).tobytes()
+            self._bytes += len(body) + len(parts)
+            self._database.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    summary.id,
+                    summary.uid,
+                    summary.kind,
+                    summary.namespace,
+                    summary.name,
+                    micro_timestamp(summary.started),
+                    summary.seconds,
+                    summary.trigger,
+                    summary.composition_revision,
+                    summary.failure,
+                    int(newest[summary.uid] == summary.id),
+                    parts,
+                    body,
+                ),
+            )
+        self._count(Counter(ids[digest] for entry in entries for digest in entry.parts))
+
+    def _part_ids(self, entries: list[Entry]) -> dict[str, int]:
+        """The id of every part that the runs name; what is not in the file yet is put there."""
+        contents = {digest: content for entry in entries for digest, content in entry.parts.items()}
+        known = self._known
+        ids = {digest: known[digest] for digest in contents if digest in known}
+        unsure = [digest for digest in contents if digest not in ids]
+        if unsure:
+            rows = self._database.execute(
+                f"SELECT digest, id FROM parts WHERE digest {_AMONG}", (orjson.dumps(unsure).decode(),)
+            )
+            ids.update(rows.fetchall())
+        for digest in unsure:
+            if digest not in ids:
+                packed = _packed(contents[digest])
+                self._database.execute("INSERT INTO parts VALUES (?, ?, ?)", (self._next_part, digest, packed))
+                ids[digest] = self._next_part
+                self._next_part += 1
+                self._bytes += len(packed)
+        for digest, part in ids.items():
+            known[digest] = part
+            known.move_to_end(digest)
+        while len(known) > _KNOWN:
+            known.popitem(last=False)
+        return ids
+
+    def _count(self, uses: Mapping[int, int]) -> None:
+        """So many more runs name these parts, or fewer."""
+        self._database.execute(
+            "INSERT INTO uses SELECT value ->> 0, value ->> 1 FROM json_each(?) WHERE true"
+            " ON CONFLICT (part) DO UPDATE SET runs = runs + excluded.runs",
+            (orjson.dumps(list(uses.items())).decode(),),
+        )
+
+    # -- limits
+
+    def _sweep(self, uids: Collection[str], now: datetime) -> int:
+        """Remove what is over a limit; the latest run of each object stays."""
+        too_many = self._database.execute(
+            "SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY uid ORDER BY id DESC) AS place FROM runs"
+            f" WHERE uid {_AMONG}) WHERE place > ?",
+            (orjson.dumps(list(uids)).decode(), max(1, self._limits.runs_per_object)),
+        ).fetchall()
+        removed = self._drop([run for (run,) in too_many])
+        removed += self._drop(self._older("AND started < ?", micro_timestamp(now - self._limits.age)))
+        while self._bytes > self._limits.bytes and (oldest := self._older()):
+            removed += self._drop(oldest)
+        return removed
+
+    def _older(self, condition: str = "", *values: str) -> list[int]:
+        """Some of the oldest runs that are not the latest of their object."""
+        rows = self._database.execute(
+            f"SELECT id FROM runs WHERE latest = 0 {condition} ORDER BY started LIMIT {_SLICE}", values
+        )
+        return [run for (run,) in rows.fetchall()]
+
+    def _drop(self, runs: list[int]) -> int:
+        """Remove runs, and the parts that no other run names."""
+        if not runs:
+            return 0
+        wanted = orjson.dumps(runs).decode()
+        uses: Counter[int] = Counter()
+        rows = self._database.execute(f"SELECT parts, length(body) FROM runs WHERE id {_AMONG}", (wanted,))
+        for parts, size in rows.fetchall():
+            uses.subtract(array("q", parts))
+            self._bytes -= size + len(parts)
+        self._database.execute(f"DELETE FROM runs WHERE id {_AMONG}", (wanted,))
+        self._count(uses)
+        touched = orjson.dumps(list(uses)).decode()
+        unused = self._database.execute(
+            f"SELECT id, digest, length(content) FROM parts JOIN uses ON part = id WHERE id {_AMONG} AND runs <= 0",
+            (touched,),
+        ).fetchall()
+        if unused:
+            gone = orjson.dumps([part for part, _, _ in unused]).decode()
+            self._database.execute(f"DELETE FROM parts WHERE id {_AMONG}", (gone,))
+            self._database.execute(f"DELETE FROM uses WHERE part {_AMONG}", (gone,))
+            for _, digest, size in unused:
+                self._known.pop(digest, None)
+                self._bytes -= size
+        return len(runs)
+
+
+# -- reading, also by those who only read
+
+
+def runs_of(database: sqlite3.Connection, uid: str, limit: int) -> list[RunSummary]:
+    """The newest first."""
+    return _summaries(database, "WHERE uid = ? ORDER BY id DESC LIMIT ?", uid, limit)
+
+
+def latest_runs(database: sqlite3.Connection, kind: str) -> list[RunSummary]:
+    """The latest run of every object of a kind, by namespace and name."""
+    return _summaries(database, "WHERE latest = 1 AND kind = ? ORDER BY namespace, name", kind)
+
+
+def runs_named(database: sqlite3.Connection, kind: str, namespace: str, name: str) -> list[RunSummary]:
+    """The latest runs of objects of that name; for readers who do not know its uid."""
+    return _summaries(
+        database, "WHERE latest = 1 AND kind = ? AND namespace = ? AND name = ? ORDER BY id DESC", kind, namespace, name
+    )
+
+
+def run_of(database: sqlite3.Connection, run: int) -> Run | None:
+    """A run with all its parts."""
+    row = database.execute("SELECT body, parts FROM runs WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        return None
+    ids = array("q", row[1]).tolist()
+    found = database.execute(f"SELECT id, content FROM parts WHERE id {_AMONG}", (orjson.dumps(ids).decode(),))
+    contents = {id: orjson.loads(zlib.decompress(content)) for id, content in found.fetchall()}
+    return decode_run(zlib.decompress(row[0]), [contents[id] for id in ids])
+
+
+def standing_of(database: sqlite3.Connection, kind: str) -> dict[str, bytes]:
+    return dict(database.execute("SELECT uid, state FROM standing WHERE kind = ?", (kind,)).fetchall())
+
+
+def _summaries(database: sqlite3.Connection, which: str, *values: object) -> list[RunSummary]:
+    return [
+        RunSummary(
+            id=id,
+            uid=uid,
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            started=parse_timestamp(started),
+            seconds=seconds,
+            trigger=cause,
+            composition_revision=revision,
+            failure=failure,
+        )
+        for id, uid, kind, namespace, name, started, seconds, cause, revision, failure in database.execute(
+            f"SELECT {_SUMMARY} FROM runs {which}", values
+        ).fetchall()
+    ]
+
+
+def _packed(content: bytes) -> bytes:
+    return zlib.compress(content, 1)
+
+
+def _number(database: sqlite3.Connection, query: str) -> int:
+    row: tuple[Any, ...] | None = database.execute(query).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def _slices(items: Iterable[Any]) -> Iterator[list[Any]]:
+    every = list(items)
+    return (every[at : at + _SLICE] for at in range(0, len(every), _SLICE))
