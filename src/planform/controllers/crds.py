@@ -1,5 +1,7 @@
 """Brings planform's own kinds to an engine: creates their CRDs, or upgrades those that an older planform left.
 
+Where the engine knows admission policies, it gets ours as well; elsewhere `revision_guard` does the same.
+
 Runs before any controller starts, on every start and in every process. At rest it only reads.
 """
 
@@ -11,8 +13,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 import planform
-from planform.api.extensions import crds
-from planform.api.kinds import GroupVersionKind, Object
+from planform.api.extensions import crds, policies
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import CRD
 from planform.client.protocol import Client
 from planform.client.waits import time_limit
@@ -27,6 +29,7 @@ LABELS: Final = {"app.kubernetes.io/managed-by": "planform"}
 _MANAGER: Final = "planform-crds"
 _PATIENCE: Final = 30.0
 _ATTEMPTS: Final = 10
+_PAUSE: Final = 0.02
 _logger = logging.getLogger(__name__)
 
 
@@ -46,7 +49,9 @@ async def ensure_crds(client: Client, *, clock: Clock) -> int:
     Raises KindsNotServed if the engine does not serve them in time. Cancelling leaves some of them written, which the
     next call completes.
     """
-    written = await asyncio.gather(*(_ensure(client, wanted) for wanted in crds()))
+    written, policed = await asyncio.gather(
+        asyncio.gather(*(_ensure(client, wanted) for wanted in crds())), _ensure_policies(client)
+    )
     waiting = {crd["metadata"]["name"] for crd, _ in written if not _is_established(crd)}
     try:
         async with time_limit(clock, _PATIENCE):
@@ -54,14 +59,24 @@ async def ensure_crds(client: Client, *, clock: Clock) -> int:
             await asyncio.gather(*(_until_served(client, crd, clock) for crd, writes in written if writes))
     except TimeoutError as error:
         raise KindsNotServed(waiting or {crd["metadata"]["name"] for crd, writes in written if writes}) from error
-    return sum(writes for _, writes in written)
+    return policed + sum(writes for _, writes in written)
+
+
+async def _ensure_policies(client: Client) -> int:
+    wanted = policies()
+    try:
+        await client.kind(gvk_of(wanted[0]))
+    except NotFound:
+        return 0
+    return sum([writes for _, writes in await asyncio.gather(*(_ensure(client, policy) for policy in wanted))])
 
 
 async def _ensure(client: Client, wanted: Object) -> tuple[Object, int]:
-    """The CRD as it is stored, and how many writes that took. Whoever else does the same at once wins or loses well."""
+    """The object as it is stored, and how many writes that took. Several may try at once: one of them writes."""
+    kind, name = gvk_of(wanted), wanted["metadata"]["name"]
     for _ in range(_ATTEMPTS):
         try:
-            found = await client.get(CRD, wanted["metadata"]["name"])
+            found = await client.get(kind, name)
         except NotFound:
             try:
                 return await client.create(_stamped(wanted), manager=_MANAGER), 1
@@ -74,24 +89,25 @@ async def _ensure(client: Client, wanted: Object) -> tuple[Object, int]:
             return await client.update(upgraded, manager=_MANAGER), 1
         except (Conflict, NotFound):
             continue
-    raise Conflict(f'customresourcedefinition "{wanted["metadata"]["name"]}" is being changed by others all the time')
+    raise Conflict(f'{kind.kind} "{name}" changed {_ATTEMPTS} times while planform was about to upgrade it')
 
 
-def _stamped(crd: Object) -> Object:
-    metadata = crd["metadata"]
+def _stamped(obj: Object) -> Object:
+    metadata = obj["metadata"]
     labels = {**(metadata.get("labels") or {}), **LABELS}
     annotations = {**(metadata.get("annotations") or {}), VERSION_ANNOTATION: planform.__version__}
-    return {**crd, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
+    return {**obj, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
 
 
 def _upgraded(found: Object, wanted: Object) -> Object:
     """What to store instead of what is there; the same if nothing needs to change."""
     writer = (found["metadata"].get("annotations") or {}).get(VERSION_ANNOTATION)
     if writer and _is_newer(writer, planform.__version__):
-        _logger.info("crd %s is of planform %s, which is newer: left as it is", found["metadata"]["name"], writer)
+        _logger.info("%s is of planform %s, which is newer: left as it is", found["metadata"]["name"], writer)
         return found
     spec = {**found["spec"], **wanted["spec"]}
-    spec["versions"] = [*wanted["spec"]["versions"], *_still_stored(found, wanted)]
+    if gvk_of(wanted) == CRD:
+        spec["versions"] = [*wanted["spec"]["versions"], *_still_stored(found, wanted)]
     return _stamped({**found, "spec": spec})
 
 
@@ -129,13 +145,13 @@ async def _until_established(client: Client, waiting: set[str]) -> None:
 
 
 async def _until_served(client: Client, crd: Object, clock: Clock) -> None:
-    """A real API server serves a kind a moment after it has said that it does."""
+    """A real API server serves a kind a moment after it has said that it does, and then in all versions."""
     spec = crd["spec"]
-    for version in spec["versions"]:
-        gvk = GroupVersionKind(spec["group"], version["name"], spec["names"]["kind"])
-        while version["served"]:
-            try:
-                await client.list(gvk, limit=1)
-                break
-            except NotFound:
-                await clock.sleep(0.02)
+    version = next(version for version in spec["versions"] if version["served"] and not version.get("deprecated"))
+    gvk = GroupVersionKind(spec["group"], version["name"], spec["names"]["kind"])
+    while True:
+        try:
+            await client.list(gvk, limit=1)
+            return
+        except NotFound:
+            await clock.sleep(_PAUSE)

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of the kinds that planform brings to any engine, one module for each family."""
+"""The kinds that planform brings to any engine: their CustomResourceDefinitions, one module for each family."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from planform.api.extensions.definitions import composite_resource_definition
 from planform.api.extensions.nop import cluster_nop_resource, nop_resource
 from planform.api.extensions.operations import cron_operation, operation, watch_operation
 from planform.api.extensions.packages import function, function_revision
+from planform.api.extensions.policies import policies
 from planform.api.extensions.protection import cluster_usage, usage
 from planform.api.kinds import Object
 
-__all__ = ["crds"]
+__all__ = ["crds", "policies"]
 
 
 @cache

@@ -28,17 +28,11 @@ from planform.api.kinds import Object
 from planform.api.names import COMPOSITION, COMPOSITION_REVISION, EXTENSIONS_GROUP
 
 _MODES: Final = [
+    rule("!has(self.mode) || self.mode != 'Pipeline' || has(self.pipeline)", "mode Pipeline needs a pipeline"),
     rule(
-        "has(self.pipeline) || (has(self.mode) ? self.mode != 'Pipeline' : has(self.resources))",
-        "a Composition needs a pipeline, or resources in mode Resources",
-    ),
-    rule(
-        "!has(self.mode) || self.mode != 'Resources' || (has(self.resources) && size(self.resources) > 0)",
-        "mode Resources needs at least one resource",
-    ),
-    rule(
-        "has(self.mode) || has(self.pipeline) || !has(self.resources) || size(self.resources) > 0",
-        "at least one resource is needed",
+        "(has(self.mode) ? self.mode == 'Pipeline' : has(self.pipeline)) "
+        "|| (has(self.resources) && size(self.resources) > 0)",
+        "a Composition needs a pipeline, or in mode Resources at least one resource",
     ),
 ]
 _XR_COLUMNS: Final = [
@@ -82,15 +76,15 @@ def composition_revision() -> Object:
     """One Composition as it was at one time."""
     fields = _spec()
     fields["revision"] = number("The number of the revision; the highest one is the newest.", least=1)
-    compared = [name for name in fields if name not in ("revision", "compositeTypeRef")]
+    same = " && ".join(
+        f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+        for name in fields
+        if name not in ("revision", "compositeTypeRef")  # the one may grow, the other has a rule of its own
+    )
     frozen = [
-        rule(
-            f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
-            f"spec.{name} of a CompositionRevision is immutable",
-        )
-        for name in compared
+        rule(same, "a CompositionRevision is immutable: only its number may change"),
+        rule("self.revision >= oldSelf.revision", "the number of a CompositionRevision only grows"),
     ]
-    upwards = rule("self.revision >= oldSelf.revision", "the number of a revision only grows")
     schema = root(
         "A Composition as it was at one time. XRs follow, pin or select it; only its number ever changes.",
         {
@@ -98,14 +92,13 @@ def composition_revision() -> Object:
                 "The Composition's spec, and a number.",
                 fields,
                 required=["compositeTypeRef", "revision"],
-                rules=[*frozen, upwards],
+                rules=frozen,
             ),
             "status": status(
                 "What has become of the revision.", {"composites": number("How many XRs use this revision.")}
             ),
         },
         required=["spec"],
-        rules=[rule("has(self.spec) == has(oldSelf.spec)", "spec is immutable")],
     )
     columns = [column("REVISION", ".spec.revision", "integer"), *_XR_COLUMNS]
     return crd(
