@@ -1,13 +1,28 @@
-"""The CRDs that an XRD means: one for its XRs and, for legacy XRDs with claim names, one for its claims. Pure."""
+"""The CRDs that an XRD means: one for its XRs and, for legacy XRDs with claim names, one for its claims. Pure.
+
+The user's schema and the machinery's fields share `spec` and `status`. Where both name a field the machinery's wins:
+the control plane could not work with anything else there. Of XRs these are, in the spec, `crossplane` (modern) or the
+fields themselves (legacy); in the status `conditions`, `lastHandledReconcileAt`, `watchedResourceRefs` (what functions
+asked to have watched), `planform` (the selectors that were resolved last, and what is wrong with which resource or
+step), and in legacy XRs and claims also `connectionDetails` and `claimConditionTypes`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.composition.definition_fields import (
+    claim_machinery,
+    composite_status,
+    legacy_machinery,
+    modern_machinery,
+    shared_status,
+)
+from planform.composition.xr import Style
 from planform.errors import PlanformError
 
-Object = dict[str, Any]
 Scope = Literal["Namespaced", "Cluster", "LegacyCluster"]
 
 _FROM_SPEC: Final = (
@@ -29,6 +44,18 @@ class InvalidDefinition(PlanformError):
     reason = "InvalidDefinition"
 
 
+class ForeignDefinition(InvalidDefinition):
+    """A CRD of the name that an XRD needs exists and is somebody else's."""
+
+    reason = "ForeignDefinition"
+
+
+class StoredVersionRemoved(InvalidDefinition):
+    """The XRD no longer has a version in which objects may still be stored."""
+
+    reason = "StoredVersionRemoved"
+
+
 def scope_of(xrd: Mapping[str, Any]) -> Scope:
     """Where XRs live; v1 XRDs say LegacyCluster when they say nothing, v2 ones Namespaced."""
     scope = xrd["spec"].get("scope")
@@ -40,12 +67,52 @@ def scope_of(xrd: Mapping[str, Any]) -> Scope:
     return found
 
 
+def style(xrd: Mapping[str, Any]) -> Style:
+    """Where the XRs of this definition keep their machinery fields."""
+    return "legacy" if scope_of(xrd) == "LegacyCluster" else "modern"
+
+
+def xr_kind(xrd: Mapping[str, Any]) -> GroupVersionKind:
+    """The XRs, in the version that compositions refer to and that is stored."""
+    spec = xrd["spec"]
+    return GroupVersionKind(spec["group"], _referenceable(xrd), spec["names"]["kind"])
+
+
+def claim_kind(xrd: Mapping[str, Any]) -> GroupVersionKind | None:
+    """The claims, in the referenceable version; None if the XRD offers none."""
+    names = xrd["spec"].get("claimNames")
+    return GroupVersionKind(xrd["spec"]["group"], _referenceable(xrd), names["kind"]) if names else None
+
+
+def claim_crd_name(xrd: Mapping[str, Any]) -> str | None:
+    """What the CRD of the claims is called, also if the rest of the XRD makes no sense; None if it offers none."""
+    names = xrd["spec"].get("claimNames")
+    return f"{names['plural']}.{xrd['spec']['group']}" if names else None
+
+
+def owner_reference(xrd: Mapping[str, Any]) -> Object:
+    """What everything that an XRD brings with it carries: it goes with the XRD."""
+    metadata = xrd["metadata"]
+    return {
+        "apiVersion": xrd["apiVersion"],
+        "kind": xrd["kind"],
+        "name": metadata["name"],
+        "uid": metadata.get("uid", ""),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
 def composite_crd(xrd: Mapping[str, Any]) -> Object:
     """The CRD of the XRs."""
     scope = scope_of(xrd)
     spec = xrd["spec"]
-    properties = _legacy_properties(xrd) if scope == "LegacyCluster" else {"crossplane": _modern_machinery(xrd, scope)}
-    status = _status_properties(legacy=scope == "LegacyCluster")
+    properties = (
+        legacy_machinery(xrd)
+        if scope == "LegacyCluster"
+        else {"crossplane": modern_machinery(xrd, namespaced=scope == "Namespaced")}
+    )
+    status = {**shared_status(legacy=scope == "LegacyCluster"), **composite_status()}
     columns = [
         _column("SYNCED", "string", ".status.conditions[?(@.type=='Synced')].status"),
         _column("READY", "string", ".status.conditions[?(@.type=='Ready')].status"),
@@ -53,11 +120,11 @@ def composite_crd(xrd: Mapping[str, Any]) -> Object:
         _column("COMPOSITIONREVISION", "string", _machinery_path(scope, "compositionRevisionRef.name"), priority=1),
         _column("AGE", "date", ".metadata.creationTimestamp"),
     ]
-    names = dict(spec["names"])
+    names = spec["names"]
     return _crd(
         xrd,
         name=xrd["metadata"]["name"],
-        names={**names, "categories": [*(names.get("categories") or []), "composite"]},
+        names=_categorised(names, "composite"),
         scope="Namespaced" if scope == "Namespaced" else "Cluster",
         properties=properties,
         status=status,
@@ -80,13 +147,64 @@ def claim_crd(xrd: Mapping[str, Any]) -> Object | None:
     ]
     return _crd(
         xrd,
-        name=f"{names['plural']}.{xrd['spec']['group']}",
-        names={**names, "categories": [*(names.get("categories") or []), "claim"]},
+        name=str(claim_crd_name(xrd)),
+        names=_categorised(names, "claim"),
         scope="Namespaced",
-        properties=_claim_properties(xrd),
-        status=_status_properties(legacy=True),
+        properties=claim_machinery(xrd),
+        status=shared_status(legacy=True),
         columns=columns,
     )
+
+
+def _categorised(names: Mapping[str, Any], category: str) -> Object:
+    return {**names, "categories": list(dict.fromkeys([*(names.get("categories") or ()), category]))}
+
+
+def is_controlled_by(obj: Mapping[str, Any], xrd: Mapping[str, Any]) -> bool:
+    """Whether this very XRD, not a namesake, is the object's controller."""
+    controller = _controller(obj)
+    return controller is not None and controller.get("uid") == xrd["metadata"].get("uid")
+
+
+def check_replaceable(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to replace a CRD that is not ours, or one whose stored objects could no longer be read.
+
+    Ours is a CRD that is controlled by the XRD, or by an XRD of the same name: there is only one at a time, so the
+    other is gone. A CRD that nobody controls (restored from a backup, released by hand) is adopted if an XRD made it:
+    same group, kind and scope, and the category that XRDs give. Anything else belongs to whoever installed it.
+    """
+    name, owner = wanted["metadata"]["name"], wanted["metadata"]["ownerReferences"][0]
+    controller = _controller(found)
+    if controller is not None and _identity(controller) != _identity(owner):
+        raise ForeignDefinition(
+            f'CRD "{name}" is controlled by {controller.get("kind")} "{controller.get("name")}",'
+            f' not by XRD "{owner["name"]}"'
+        )
+    if controller is None and _meaning(found) != _meaning(wanted):
+        raise ForeignDefinition(f'CRD "{name}" exists, and it was not made by an XRD')
+    versions = {version["name"] for version in wanted["spec"]["versions"]}
+    lost = [each for each in (found.get("status") or {}).get("storedVersions") or () if each not in versions]
+    if lost:
+        raise StoredVersionRemoved(
+            f'XRD "{owner["name"]}": spec.versions: objects may be stored as {", ".join(lost)}: keep the version, with'
+            f' served: false if it is to vanish, until it has left status.storedVersions of CRD "{name}"'
+        )
+
+
+def _controller(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    references = obj["metadata"].get("ownerReferences") or ()
+    return next((reference for reference in references if reference.get("controller")), None)
+
+
+def _identity(reference: Mapping[str, Any]) -> tuple[str, ...]:
+    owner = gvk_of(reference)
+    return (owner.group, owner.kind, str(reference.get("name")))
+
+
+def _meaning(crd: Mapping[str, Any]) -> tuple[Any, ...]:
+    spec = crd["spec"]
+    marks = {"composite", "claim"} & set(spec["names"].get("categories") or ())
+    return (spec["group"], spec["names"]["kind"], spec["scope"], frozenset(marks))
 
 
 def _crd(
@@ -99,17 +217,10 @@ def _crd(
     status: Object,
     columns: list[Object],
 ) -> Object:
+    _referenceable(xrd)
     spec, metadata = xrd["spec"], xrd["metadata"]
     extra = spec.get("metadata") or {}
-    owner = {
-        "apiVersion": xrd["apiVersion"],
-        "kind": xrd["kind"],
-        "name": metadata["name"],
-        "uid": metadata.get("uid", ""),
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    crd_metadata: Object = {"name": name, "ownerReferences": [owner]}
+    crd_metadata: Object = {"name": name, "ownerReferences": [owner_reference(xrd)]}
     labels = {**(metadata.get("labels") or {}), **(extra.get("labels") or {})}
     if labels:
         crd_metadata["labels"] = labels
@@ -119,7 +230,7 @@ def _crd(
         "group": spec["group"],
         "names": names,
         "scope": scope,
-        "versions": [_version(xrd, version, properties, status, columns) for version in spec["versions"]],
+        "versions": [_version(xrd, index, properties, status, columns) for index in range(len(spec["versions"]))],
     }
     if spec.get("conversion"):
         crd_spec["conversion"] = spec["conversion"]
@@ -131,12 +242,21 @@ def _crd(
     }
 
 
-def _version(
-    xrd: Mapping[str, Any], version: Mapping[str, Any], properties: Object, status: Object, columns: list[Object]
-) -> Object:
+def _referenceable(xrd: Mapping[str, Any]) -> str:
+    found = [str(version["name"]) for version in xrd["spec"]["versions"] if version.get("referenceable")]
+    if len(found) != 1:
+        shown = ", ".join(found) or "none is"
+        raise InvalidDefinition(f"{_shown(xrd)}: spec.versions: exactly one must be referenceable ({shown})")
+    return found[0]
+
+
+def _version(xrd: Mapping[str, Any], index: int, properties: Object, status: Object, columns: list[Object]) -> Object:
+    version, where = xrd["spec"]["versions"][index], f"spec.versions[{index}].schema.openAPIV3Schema"
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, Mapping):
-        raise InvalidDefinition(f"{_shown(xrd)}: version {version.get('name')} has no schema.openAPIV3Schema")
+        raise InvalidDefinition(f"{_shown(xrd)}: {where}: version {version['name']} has no schema")
+    if wrong := _misshapen(schema):
+        raise InvalidDefinition(f"{_shown(xrd)}: {where}.{wrong}: must be an object")
     subresources: Object = {"status": {}}
     if (version.get("subresources") or {}).get("scale"):
         subresources["scale"] = version["subresources"]["scale"]
@@ -152,6 +272,19 @@ def _version(
         if version.get(field):
             made[field] = version[field]
     return made
+
+
+def _misshapen(schema: Mapping[str, Any]) -> str | None:
+    """The path of a part of the user's schema that has to be merged with ours and is no object; None if all are."""
+    for path in (("spec", "properties"), ("status", "properties"), ("metadata", "properties", "name")):
+        node: Any = schema
+        walked: list[str] = []
+        for step in ("properties", *path):
+            node = node.get(step) or {}
+            walked.append(step)
+            if not isinstance(node, Mapping):
+                return ".".join(walked)
+    return None
 
 
 def _root(schema: Mapping[str, Any], properties: Object, status: Object) -> Object:
@@ -185,95 +318,8 @@ def _part(users: Mapping[str, Any], kept: tuple[str, ...], machinery: Object) ->
 
 def _longest_name(users: Mapping[str, Any]) -> int:
     name = ((users.get("metadata") or {}).get("properties") or {}).get("name") or {}
-    return min(_NAME_LENGTH, int(name.get("maxLength") or _NAME_LENGTH))
-
-
-# -- the machinery's fields
-
-
-def _named(*required: str, **more: Object) -> Object:
-    properties = {**{field: dict(_TEXT) for field in required}, **more}
-    return {"type": "object", "required": list(required), "properties": properties}
-
-
-def _labels() -> Object:
-    labels = {"type": "object", "additionalProperties": dict(_TEXT)}
-    return {"type": "object", "required": ["matchLabels"], "properties": {"matchLabels": labels}}
-
-
-def _selection(xrd: Mapping[str, Any], *, policy_default: bool) -> Object:
-    policy: Object = {"type": "string", "enum": ["Automatic", "Manual"]}
-    if policy_default:
-        policy["default"] = xrd["spec"].get("defaultCompositionUpdatePolicy") or "Automatic"
-    return {
-        "compositionRef": _named("name"),
-        "compositionSelector": _labels(),
-        "compositionRevisionRef": _named("name"),
-        "compositionRevisionSelector": _labels(),
-        "compositionUpdatePolicy": policy,
-    }
-
-
-def _references(*, namespaced: bool) -> Object:
-    more = {"name": dict(_TEXT)} | ({} if namespaced else {"namespace": dict(_TEXT)})
-    return {"type": "array", "x-kubernetes-list-type": "atomic", "items": _named("apiVersion", "kind", **more)}
-
-
-def _modern_machinery(xrd: Mapping[str, Any], scope: Scope) -> Object:
-    properties = _selection(xrd, policy_default=True)
-    properties["resourceRefs"] = _references(namespaced=scope == "Namespaced")
-    return {"type": "object", "properties": properties}
-
-
-def _legacy_properties(xrd: Mapping[str, Any]) -> Object:
-    return {
-        **_selection(xrd, policy_default=True),
-        "resourceRefs": _references(namespaced=False),
-        "claimRef": _named("apiVersion", "kind", "namespace", "name"),
-        "writeConnectionSecretToRef": _named("name", "namespace"),
-    }
-
-
-def _claim_properties(xrd: Mapping[str, Any]) -> Object:
-    delete: Object = {"type": "string", "enum": ["Background", "Foreground"]}
-    delete["default"] = xrd["spec"].get("defaultCompositeDeletePolicy") or "Background"
-    return {
-        **_selection(xrd, policy_default=False),
-        "compositeDeletePolicy": delete,
-        "resourceRef": _named("apiVersion", "kind", "name"),
-        "writeConnectionSecretToRef": _named("name"),
-    }
-
-
-def _status_properties(*, legacy: bool) -> Object:
-    condition = {
-        "type": "object",
-        "required": ["lastTransitionTime", "reason", "status", "type"],
-        "properties": {
-            "lastTransitionTime": {"type": "string", "format": "date-time"},
-            "message": dict(_TEXT),
-            "observedGeneration": {"type": "integer", "format": "int64"},
-            "reason": dict(_TEXT),
-            "status": dict(_TEXT),
-            "type": dict(_TEXT),
-        },
-    }
-    conditions = {
-        "type": "array",
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-        "items": condition,
-    }
-    properties: Object = {"conditions": conditions}
-    if legacy:
-        published = {"lastPublishedTime": {"type": "string", "format": "date-time"}}
-        properties["connectionDetails"] = {"type": "object", "properties": published}
-        properties["claimConditionTypes"] = {
-            "type": "array",
-            "x-kubernetes-list-type": "set",
-            "items": dict(_TEXT),
-        }
-    return properties
+    longest = name.get("maxLength")
+    return min(_NAME_LENGTH, longest) if isinstance(longest, int) else _NAME_LENGTH
 
 
 def _machinery_path(scope: Scope, field: str) -> str:
