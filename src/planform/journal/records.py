@@ -103,8 +103,9 @@ class StepRun(_Written, frozen=True, kw_only=True):
 
 
 class Planned(_Written, frozen=True, kw_only=True):
-    """What the plan did with a resource: `apply` or `delete`, under which name."""
+    """What was planned for a resource: to `create`, `apply` or `delete` it, under which name."""
 
+    resource: str
     action: str
     api_version: str
     kind: str
@@ -134,8 +135,8 @@ class Run(_Written, frozen=True, kw_only=True):
     observed_composite: Part | None = None
     observed: dict[str, Part] = {}
     steps: tuple[StepRun, ...] = ()
-    plan: dict[str, Planned] | None = None
-    """By name in the composition; None if it did not come to a plan."""
+    plan: tuple[Planned, ...] | None = None
+    """None if it did not come to a plan."""
     warnings: tuple[str, ...] = ()
 
     @property
