@@ -1,0 +1,385 @@
+"""What a claim and its XR mean for each other. Pure: the controller reads and writes, this module says what.
+
+A claim is a namespaced face of a cluster-scoped legacy XR. What its user says goes to the XR by server-side apply, so
+that what the user stops saying goes away there too; what the control plane decided comes back. The claim points at its
+XR before that XR exists, and the XR's name follows from the claim's uid: naming it again after a crash names the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.names import CLAIM_FINALIZER, CLAIM_MANAGER, EXTERNAL_NAME_ANNOTATION
+from planform.composition.definitions import InvalidDefinition
+from planform.composition.xr import (
+    CLAIM_NAME_LABEL,
+    CLAIM_NAMESPACE_LABEL,
+    SYSTEM_CONDITIONS,
+    XrCondition,
+    set_conditions,
+)
+from planform.errors import PlanformError
+from planform.machinery.names import child_name
+
+UpdatePolicy = Literal["Automatic", "Manual"]
+
+CONNECTION_SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
+
+_CLAIM_MACHINERY: Final = frozenset({"compositeDeletePolicy", "resourceRef", "writeConnectionSecretToRef"})
+_XR_MACHINERY: Final = frozenset({"claimRef", "resourceRefs"})
+_STATUS_MACHINERY: Final = frozenset(
+    {
+        "claimConditionTypes",
+        "conditions",
+        "connectionDetails",
+        "lastHandledReconcileAt",
+        "planform",
+        "watchedResourceRefs",
+    }
+)
+_RESERVED_DOMAINS: Final = ("kubernetes.io", "k8s.io")
+
+
+class ClaimError(PlanformError):
+    """A claim that cannot be satisfied as things are; `reason` is also that of the event."""
+
+    reason = "BindCompositeResource"
+
+
+class XrTaken(ClaimError):
+    """The XR that a claim names, or would make, is not its own. Only a change of one of them helps."""
+
+
+class SecretRefused(ClaimError):
+    """Connection details that must not be copied: from, or over, a Secret of somebody else."""
+
+    reason = "PropagateConnectionSecret"
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What an XRD offers to namespaces: the two kinds, and what it decides for their users."""
+
+    claim: GroupVersionKind
+    composite: GroupVersionKind
+    enforces_composition: bool
+    default_policy: UpdatePolicy
+    enforced_policy: UpdatePolicy | None
+
+
+def offer_of(xrd: Mapping[str, Any]) -> Offer:
+    """The offer of an XRD with claim names, in its referenceable version; raises InvalidDefinition without either."""
+    spec, name = xrd["spec"], xrd["metadata"]["name"]
+    if not spec.get("claimNames"):
+        raise InvalidDefinition(f'XRD "{name}": spec.claimNames: it offers no claims')
+    version = next((str(each["name"]) for each in spec["versions"] if each.get("referenceable")), None)
+    if version is None:
+        raise InvalidDefinition(f'XRD "{name}": spec.versions: none is referenceable')
+    return Offer(
+        claim=GroupVersionKind(spec["group"], version, spec["claimNames"]["kind"]),
+        composite=GroupVersionKind(spec["group"], version, spec["names"]["kind"]),
+        enforces_composition=bool(spec.get("enforcedCompositionRef")),
+        default_policy=spec.get("defaultCompositionUpdatePolicy") or "Automatic",
+        enforced_policy=spec.get("enforceCompositionUpdatePolicy") or None,
+    )
+
+
+# -- who belongs to whom
+
+
+def xr_name(claim: Mapping[str, Any]) -> str:
+    """The XR that the claim names, else the one it will make: always the same one, whatever happens in between."""
+    reference = claim["spec"].get("resourceRef") or {}
+    metadata = claim["metadata"]
+    return str(reference.get("name") or child_name(metadata["name"], metadata["uid"]))
+
+
+def is_bound_to(xr: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
+    """Whether the XR says that it is this claim's. The version in which it says so does not matter."""
+    found = (xr.get("spec") or {}).get("claimRef") or {}
+    wanted = _claim_ref(claim)
+    same_kind = gvk_of(found)._replace(version="") == gvk_of(wanted)._replace(version="")
+    return same_kind and all(found.get(field) == wanted[field] for field in ("namespace", "name"))
+
+
+def must_be_free(claim: Mapping[str, Any], xr: Mapping[str, Any] | None) -> None:
+    """Raise XrTaken unless the claim may have this XR: it is bound to it, or to nobody and the claim names it."""
+    if xr is None or is_bound_to(xr, claim):
+        return
+    shown = f'{xr["kind"]} "{xr["metadata"]["name"]}"'
+    other = (xr.get("spec") or {}).get("claimRef")
+    if other:
+        whose = f"{other.get('kind')} {other.get('namespace')}/{other.get('name')}"
+        raise XrTaken(f"{shown} is bound to another claim: {whose}")
+    if not (claim["spec"].get("resourceRef") or {}).get("name"):
+        raise XrTaken(f"{shown} exists and was not made for this claim; to bind it, name it in spec.resourceRef")
+
+
+def pointing_at(claim: Mapping[str, Any], offer: Offer, name: str) -> Object | None:
+    """What must be merged into the claim before its XR is made: the reference, and the finalizer that guards it."""
+    body: Object = {}
+    finalizers = claim["metadata"].get("finalizers") or []
+    if CLAIM_FINALIZER not in finalizers:
+        body["metadata"] = {"finalizers": [*finalizers, CLAIM_FINALIZER]}
+    reference = {"apiVersion": offer.composite.api_version, "kind": offer.composite.kind, "name": name}
+    if claim["spec"].get("resourceRef") != reference:
+        body["spec"] = {"resourceRef": reference}
+    return body or None
+
+
+# -- claim to XR
+
+
+def xr_from_claim(claim: Mapping[str, Any], xr: Mapping[str, Any] | None, offer: Offer, name: str) -> Object:
+    """All that the claim wants of its XR, to be applied as the claim's manager; `xr` is how it is now, if it is."""
+    metadata: Object = {"name": name, "labels": _xr_labels(claim)}
+    annotations = _unreserved(claim["metadata"].get("annotations"))
+    external_name = _external_name(xr) if xr is not None else None
+    if external_name:  # it names something that exists out there; the XR knows better
+        annotations[EXTERNAL_NAME_ANNOTATION] = external_name
+    if annotations:
+        metadata["annotations"] = annotations
+    kept_back = _CLAIM_MACHINERY | _XR_MACHINERY
+    if offer.enforces_composition:
+        kept_back |= {"compositionRef"}
+    if offer.enforced_policy:
+        kept_back |= {"compositionUpdatePolicy"}
+    if update_policy(claim, xr, offer) != "Manual":
+        kept_back |= {"compositionRevisionRef"}
+    spec = {field: value for field, value in claim["spec"].items() if field not in kept_back}
+    return {
+        "apiVersion": offer.composite.api_version,
+        "kind": offer.composite.kind,
+        "metadata": metadata,
+        "spec": {**spec, "claimRef": _claim_ref(claim)},
+    }
+
+
+def update_policy(claim: Mapping[str, Any], xr: Mapping[str, Any] | None, offer: Offer) -> UpdatePolicy:
+    """The policy that the XR has, or will have once the claim is applied."""
+    said: UpdatePolicy | None = claim["spec"].get("compositionUpdatePolicy")
+    has: UpdatePolicy | None = ((xr or {}).get("spec") or {}).get("compositionUpdatePolicy")
+    return offer.enforced_policy or said or has or offer.default_policy
+
+
+def is_applied(xr: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether applying `wanted` would change nothing, as far as can be said without a schema; if in doubt, no."""
+    owned = _applied_fields(xr, wanted["apiVersion"])
+    if owned is None:
+        return False
+    said = {
+        "metadata": {field: value for field, value in wanted["metadata"].items() if field != "name"},
+        "spec": wanted["spec"],
+    }
+    return _holds(owned, said, xr)
+
+
+def ownership_for_claim(xr: Mapping[str, Any]) -> list[Object] | None:
+    """The managed fields with which the claim's word counts again; None if it does already.
+
+    An XR that was bound by other means than apply (an older control plane, a restored backup) has its fields owned by
+    whoever wrote them, and what leaves the claim would stay. Those who wrote without applying give up their fields;
+    the claim's manager gets an entry, so that this happens once.
+    """
+    entries = xr["metadata"].get("managedFields") or []
+    if any(entry.get("manager") == CLAIM_MANAGER and entry.get("operation") == "Apply" for entry in entries):
+        return None
+    kept = [entry for entry in entries if entry.get("operation") == "Apply" or entry.get("subresource")]
+    claims: Object = {
+        "manager": CLAIM_MANAGER,
+        "operation": "Apply",
+        "apiVersion": xr["apiVersion"],
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:claimRef": {}}},
+    }
+    return [*kept, claims]
+
+
+def _xr_labels(claim: Mapping[str, Any]) -> dict[str, str]:
+    metadata = claim["metadata"]
+    binding = {CLAIM_NAME_LABEL: metadata["name"], CLAIM_NAMESPACE_LABEL: metadata["namespace"]}
+    return {**_unreserved(metadata.get("labels")), **binding}
+
+
+def _unreserved(texts: Mapping[str, str] | None) -> dict[str, str]:
+    """Labels or annotations without those of Kubernetes and its tools, which speak of this one object."""
+    return {key: value for key, value in (texts or {}).items() if not _is_reserved(key)}
+
+
+def _is_reserved(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and domain.endswith(_RESERVED_DOMAINS)
+
+
+def _claim_ref(claim: Mapping[str, Any]) -> Object:
+    metadata = claim["metadata"]
+    return {
+        "apiVersion": claim["apiVersion"],
+        "kind": claim["kind"],
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+    }
+
+
+def _external_name(obj: Mapping[str, Any]) -> str | None:
+    return (obj["metadata"].get("annotations") or {}).get(EXTERNAL_NAME_ANNOTATION)
+
+
+def _applied_fields(xr: Mapping[str, Any], api_version: str) -> Mapping[str, Any] | None:
+    for entry in xr["metadata"].get("managedFields") or ():
+        mine = entry.get("manager") == CLAIM_MANAGER and entry.get("operation") == "Apply"
+        if mine and entry.get("apiVersion") == api_version and not entry.get("subresource"):
+            fields: Mapping[str, Any] = entry.get("fieldsV1") or {}
+            return fields
+    return None
+
+
+def _holds(owned: Mapping[str, Any], wanted: Any, found: Any) -> bool:
+    """Whether exactly `wanted` is owned, and is there. Lists merged item by item are never said to be."""
+    members = {name.removeprefix("f:"): below for name, below in owned.items() if name != "."}
+    if not members:
+        return bool(found == wanted) and type(found) is type(wanted)
+    if not isinstance(wanted, Mapping) or not isinstance(found, Mapping) or members.keys() != wanted.keys():
+        return False
+    return all(field in found and _holds(below, wanted[field], found[field]) for field, below in members.items())
+
+
+# -- XR to claim
+
+
+def claim_from_xr(claim: Mapping[str, Any], xr: Mapping[str, Any], offer: Offer) -> Object | None:
+    """What must be merged into the claim of what the XR has become; None if it says so already.
+
+    `xr` is how the claim left it: of what the user has just taken back, nothing is there to be given again.
+    """
+    theirs, ours = xr["spec"], claim["spec"]
+    spec: Object = {}
+    if offer.enforces_composition or not ours.get("compositionRef"):
+        spec["compositionRef"] = theirs.get("compositionRef")
+    if not ours.get("compositionRevisionSelector"):
+        spec["compositionRevisionSelector"] = theirs.get("compositionRevisionSelector")
+    if update_policy(claim, xr, offer) == "Automatic":
+        spec["compositionRevisionRef"] = theirs.get("compositionRevisionRef")
+    body: Object = {}
+    changed = {field: value for field, value in spec.items() if value and value != ours.get(field)}
+    if changed:
+        body["spec"] = changed
+    external_name = _external_name(xr)
+    if external_name and external_name != _external_name(claim):
+        body["metadata"] = {"annotations": {EXTERNAL_NAME_ANNOTATION: external_name}}
+    return body or None
+
+
+def claim_status(claim: Mapping[str, Any], xr: Mapping[str, Any]) -> Object:
+    """The XR's status as the claim shows it: beside its own conditions and those that functions meant for claims."""
+    before, theirs = claim.get("status") or {}, xr.get("status") or {}
+    status: Object = {field: value for field, value in theirs.items() if field not in _STATUS_MACHINERY}
+    if before.get("connectionDetails"):
+        status["connectionDetails"] = before["connectionDetails"]
+    conditions: list[Object] = list(before.get("conditions") or [])
+    meant = set(theirs.get("claimConditionTypes") or ()) - SYSTEM_CONDITIONS
+    for condition in theirs.get("conditions") or ():
+        if condition["type"] in meant:
+            copy = XrCondition(
+                condition["type"], condition["status"], condition["reason"], condition.get("message") or ""
+            )
+            generation = claim["metadata"].get("generation")
+            conditions = set_conditions(conditions, [copy], now=condition["lastTransitionTime"], generation=generation)
+    status["conditions"] = conditions
+    return status
+
+
+def readiness(xr: Mapping[str, Any]) -> XrCondition:
+    """The claim's Ready condition, as far as the XR decides it; it says what the XR waits for."""
+    ready = _condition(xr, "Ready")
+    if ready.get("status") == "True":
+        return XrCondition("Ready", "True", "Available")
+    told = ready.get("message") or ready.get("reason")
+    synced = _condition(xr, "Synced")
+    if synced.get("status") == "False" and synced.get("message"):
+        told = synced["message"]
+    return waiting(f'{xr["kind"]} "{xr["metadata"]["name"]}" is not ready' + (f": {told}" if told else ""))
+
+
+def waiting(message: str) -> XrCondition:
+    return XrCondition("Ready", "False", "Waiting", message)
+
+
+def _condition(obj: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition["type"] == type_:
+            found: Mapping[str, Any] = condition
+            return found
+    return {}
+
+
+# -- connection details
+
+
+def published_secret(xr: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Namespace and name of the Secret with the XR's connection details; None if it has published none."""
+    reference = xr["spec"].get("writeConnectionSecretToRef")
+    published = ((xr.get("status") or {}).get("connectionDetails") or {}).get("lastPublishedTime")
+    return (reference["namespace"], reference["name"]) if reference and published else None
+
+
+def secret_for_claim(
+    claim: Mapping[str, Any], xr: Mapping[str, Any], source: Mapping[str, Any], existing: Object | None
+) -> Object | None:
+    """The claim's Secret to write; None if the existing one is as it must be. Raises SecretRefused.
+
+    The source must be controlled by the XR, or a claim could be used to read any Secret there is. Over an existing
+    Secret the claim writes if it controls it, or if nobody does and it was made for connection details.
+    """
+    if _controller(source).get("uid") != xr["metadata"]["uid"]:
+        raise SecretRefused(f'{_shown(source)} is not controlled by {xr["kind"]} "{xr["metadata"]["name"]}"')
+    metadata = claim["metadata"]
+    owner = {
+        "apiVersion": claim["apiVersion"],
+        "kind": claim["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    data = source.get("data") or {}
+    if existing is None:
+        place = {"name": claim["spec"]["writeConnectionSecretToRef"]["name"], "namespace": metadata["namespace"]}
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {**place, "ownerReferences": [owner]},
+            "type": CONNECTION_SECRET_TYPE,
+            "data": data,
+        }
+    controller = _controller(existing)
+    if controller and controller["uid"] != metadata["uid"]:
+        raise SecretRefused(f'{_shown(existing)} is controlled by {controller["kind"]} "{controller["name"]}"')
+    if not controller and existing.get("type") != CONNECTION_SECRET_TYPE:
+        raise SecretRefused(
+            f"{_shown(existing)} exists, is not controlled by this claim and not for connection details"
+        )
+    if controller and (existing.get("data") or {}) == data:
+        return None
+    owners = existing["metadata"].get("ownerReferences") or []
+    return {
+        **existing,
+        "metadata": {**existing["metadata"], "ownerReferences": owners if controller else [*owners, owner]},
+        "data": data,
+    }
+
+
+def _controller(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    for reference in obj["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            found: Mapping[str, Any] = reference
+            return found
+    return {}
+
+
+def _shown(secret: Mapping[str, Any]) -> str:
+    return f"Secret {secret['metadata']['namespace']}/{secret['metadata']['name']}"

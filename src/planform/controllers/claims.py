@@ -1,0 +1,288 @@
+"""Claims: each keeps an XR of its own, and shows what becomes of it. One controller for each XRD that offers claims.
+
+Nothing is polled: a claim is looked at when it changes or its XR does. An XR tells of new connection details by their
+publishing time, so no Secret is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.names import CLAIM_FINALIZER, CLAIM_MANAGER, SECRET, is_paused
+from planform.client.informer import Change, ObjectKey
+from planform.client.protocol import Patch, PatchType, Propagation
+from planform.composition.claims import (
+    ClaimError,
+    Offer,
+    SecretRefused,
+    XrTaken,
+    claim_from_xr,
+    claim_status,
+    is_applied,
+    is_bound_to,
+    must_be_free,
+    offer_of,
+    ownership_for_claim,
+    pointing_at,
+    published_secret,
+    readiness,
+    secret_for_claim,
+    waiting,
+    xr_from_claim,
+    xr_name,
+)
+from planform.composition.xr import XrCondition, set_conditions
+from planform.controllers.recording import EventKind
+from planform.controllers.workbench import Workbench
+from planform.controllers.writing import merge, remove_finalizer, set_status
+from planform.errors import AlreadyExists, Conflict, NotFound, PlanformError
+from planform.reconcile.controller import Result
+from planform.reconcile.sources import Source, to_self
+
+_SYNCED = XrCondition("Synced", "True", "ReconcileSuccess")
+_PAUSED = XrCondition(
+    "Synced", "False", "ReconcilePaused", "Reconciliation is paused by the annotation crossplane.io/paused"
+)
+_DELETING = XrCondition("Ready", "False", "Deleting")
+_SECONDS = 60.0
+
+
+class XrNotDeleted(ClaimError):
+    """The API refused to delete the XR of a claim that goes; the message says why."""
+
+    reason = "DeleteCompositeResource"
+    retryable = True
+
+
+class ClaimControllers:
+    """The claim controllers of all XRDs. Starting what runs and stopping what does not are no errors."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+        self._running: dict[str, tuple[str, int]] = {}  # of each controller, the XRD's uid and generation it serves
+
+    async def start(self, xrd: Object) -> None:
+        """Serve the claims of this XRD as it is now; a controller of another generation is stopped first."""
+        name, metadata = controller_name(xrd["metadata"]["name"]), xrd["metadata"]
+        serving = (str(metadata.get("uid") or ""), int(metadata.get("generation") or 0))
+        plane = self._bench.plane
+        if name in plane and self._running.get(name) == serving:
+            return
+        await plane.stop(name)
+        claims = ClaimController(self._bench, offer_of(xrd), name)
+        plane.start(self._bench.controller(name, claims.reconcile, timeout=_SECONDS), claims.sources())
+        self._running[name] = serving
+
+    async def stop(self, xrd_name: str) -> None:
+        """End the controller of the XRD's claims; what it has begun is finished."""
+        name = controller_name(xrd_name)
+        self._running.pop(name, None)
+        await self._bench.plane.stop(name)
+
+
+def controller_name(xrd_name: str) -> str:
+    return f"claim/{xrd_name}"
+
+
+class ClaimController:
+    """Reconciles the claims of one XRD."""
+
+    def __init__(self, bench: Workbench, offer: Offer, name: str) -> None:
+        self._bench = bench
+        self._client = bench.client
+        self._offer = offer
+        self._name = name
+        self._refused: dict[str, set[ObjectKey]] = {}  # by XR, the claims that could not have it
+
+    def sources(self) -> list[Source[ObjectKey]]:
+        return [Source(self._offer.claim, to_self), Source(self._offer.composite, self._to_claims)]
+
+    def _to_claims(self, change: Change) -> Iterable[ObjectKey]:
+        """The claim that an XR is bound to, and those that would like to be."""
+        reference = (change.object.get("spec") or {}).get("claimRef") or {}
+        kind, ours = gvk_of(reference), self._offer.claim
+        if (kind.group, kind.kind) == (ours.group, ours.kind):
+            yield ObjectKey(reference["namespace"], reference["name"])
+        yield from self._refused.pop(change.key.name, ())
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """Bring the claim and its XR in line, or let both go."""
+        claim = await self._read(self._offer.claim, key.name, key.namespace)
+        if claim is None:
+            return Result()
+        if is_paused(claim):
+            await self._say(claim, _PAUSED, "Normal", "ReconciliationPaused")
+            return Result()
+        deleting = bool(claim["metadata"].get("deletionTimestamp"))
+        try:
+            await (self._let_go(claim) if deleting else self._keep(claim, key))
+        except XrTaken as error:
+            await self._fail(claim, error, error.reason)  # and wait until that XR changes
+        except Conflict:
+            raise
+        except PlanformError as error:
+            verb = "DeleteCompositeResource" if deleting else "ConfigureCompositeResource"
+            await self._fail(claim, error, error.reason if isinstance(error, ClaimError) else verb)
+            raise
+        return Result()
+
+    # -- while the claim lives
+
+    async def _keep(self, claim: Object, key: ObjectKey) -> None:
+        name = xr_name(claim)
+        # Registered before the XR is read: if it becomes free in between, the claim hears of it.
+        self._refused.setdefault(name, set()).add(key)
+        xr = await self._read(self._offer.composite, name)
+        must_be_free(claim, xr)
+        self._refused.get(name, set()).discard(key)
+        # The claim points at its XR, and is held back from going, before there is one: a crash leaves a reference to
+        # nothing, which the next pass fills. The other order leaves an XR that nobody finds.
+        claim = await self._write(claim, pointing_at(claim, self._offer, name))
+        xr = await self._apply(claim, xr, name)
+        claim = await self._write(claim, claim_from_xr(claim, xr, self._offer))
+        await self._show(claim, xr)
+
+    async def _apply(self, claim: Object, xr: Object | None, name: str) -> Object:
+        wanted = xr_from_claim(claim, xr, self._offer, name)
+        if xr is not None:
+            if is_applied(xr, wanted):
+                return xr
+            if is_bound_to(xr, claim):
+                await self._take_over(xr)
+            else:  # of several claims that want it, one gets it
+                wanted["metadata"]["resourceVersion"] = xr["metadata"]["resourceVersion"]
+        applied = await self._client.apply(wanted, manager=CLAIM_MANAGER, force=True)
+        if xr is None or not is_bound_to(xr, claim):
+            self._tell(claim, "Normal", "BindCompositeResource", f'bound to {applied["kind"]} "{name}"')
+        return applied
+
+    async def _take_over(self, xr: Object) -> None:
+        entries = ownership_for_claim(xr)
+        if entries is None:
+            return
+        metadata = xr["metadata"]
+        replace = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+            {"op": "add", "path": "/metadata/managedFields", "value": entries},
+        ]
+        await self._client.patch(gvk_of(xr), metadata["name"], Patch(PatchType.JSON, replace), manager=CLAIM_MANAGER)
+
+    async def _show(self, claim: Object, xr: Object) -> None:
+        """Write the claim's status, after its Secret: who reads Ready may read the Secret."""
+        status, synced, ready = claim_status(claim, xr), _SYNCED, readiness(xr)
+        refused: SecretRefused | None = None
+        if ready.status == "True":
+            try:
+                published = await self._publish(claim, xr)
+            except SecretRefused as error:
+                refused = error
+                synced = self._failure(claim, error, error.reason)
+                ready = waiting("connection details cannot be published")
+            else:
+                if published is not None and (published or "connectionDetails" not in status):
+                    status["connectionDetails"] = {"lastPublishedTime": self._bench.timestamp()}
+        status["conditions"] = set_conditions(
+            status["conditions"],
+            [synced, ready],
+            now=self._bench.timestamp(),
+            generation=claim["metadata"].get("generation"),
+        )
+        if status != (claim.get("status") or {}):
+            await self._client.update({**claim, "status": status}, subresource="status", manager=CLAIM_MANAGER)
+        if refused is not None:
+            raise refused
+
+    async def _publish(self, claim: Object, xr: Object) -> bool | None:
+        """Copy the XR's connection details; whether that took a write, None if there is nothing to copy."""
+        target, place = claim["spec"].get("writeConnectionSecretToRef"), published_secret(xr)
+        if not target or place is None:
+            return None
+        source = await self._read(SECRET, place[1], place[0])
+        if source is None:
+            raise SecretRefused(f"Secret {place[0]}/{place[1]} with the connection details does not exist")
+        existing = await self._read(SECRET, target["name"], claim["metadata"]["namespace"])
+        secret = secret_for_claim(claim, xr, source, existing)
+        if secret is None:
+            return False
+        if existing is not None:
+            await self._client.update(secret, manager=CLAIM_MANAGER)
+        else:
+            try:
+                await self._client.create(secret, manager=CLAIM_MANAGER)
+            except AlreadyExists as error:
+                raise Conflict(str(error)) from error
+        self._tell(claim, "Normal", "PropagateConnectionSecret", f'connection details are in Secret "{target["name"]}"')
+        return True
+
+    # -- when the claim goes
+
+    async def _let_go(self, claim: Object) -> None:
+        """Delete the XR if it is the claim's own; with the Foreground policy the claim stays until the XR is gone."""
+        if CLAIM_FINALIZER not in (claim["metadata"].get("finalizers") or ()):
+            return
+        xr = await self._read(self._offer.composite, xr_name(claim))
+        foreground = claim["spec"].get("compositeDeletePolicy") == "Foreground"
+        if xr is not None and is_bound_to(xr, claim) and await self._delete(xr, foreground=foreground) and foreground:
+            await set_status(
+                self._client, claim, [_SYNCED, _DELETING], now=self._bench.timestamp(), manager=CLAIM_MANAGER
+            )
+            return
+        await remove_finalizer(self._client, claim, CLAIM_FINALIZER, manager=CLAIM_MANAGER)
+
+    async def _delete(self, xr: Object, *, foreground: bool) -> bool:
+        """Delete the XR unless it is going as it should; whether it is still there."""
+        metadata = xr["metadata"]
+        going = bool(metadata.get("deletionTimestamp"))
+        if going and (not foreground or "foregroundDeletion" in (metadata.get("finalizers") or ())):
+            return True
+        propagation = Propagation.FOREGROUND if foreground else Propagation.BACKGROUND
+        try:
+            left = await self._client.delete(gvk_of(xr), metadata["name"], propagation=propagation, uid=metadata["uid"])
+        except NotFound:
+            return False
+        except Conflict as error:  # a Usage protects it, say; retried, but not quietly
+            raise XrNotDeleted(f'cannot delete {xr["kind"]} "{metadata["name"]}": {error}') from error
+        return left is not None
+
+    # -- reading, writing, telling
+
+    async def _read(self, gvk: GroupVersionKind, name: str, namespace: str = "") -> Object | None:
+        try:
+            return await self._client.get(gvk, name, namespace=namespace)
+        except NotFound:
+            return None
+
+    async def _write(self, claim: Object, body: Object | None) -> Object:
+        return claim if body is None else await merge(self._client, claim, body, manager=CLAIM_MANAGER)
+
+    def _failure(self, claim: Object, error: PlanformError, reason: str) -> XrCondition:
+        """The condition that tells of an error; the event too, if the claim does not say so yet."""
+        condition = XrCondition("Synced", "False", "ReconcileError", str(error))
+        if not _says(claim, condition):
+            self._tell(claim, "Warning", reason, str(error))
+        return condition
+
+    async def _fail(self, claim: Object, error: PlanformError, reason: str) -> None:
+        if not isinstance(error, SecretRefused):  # which has been shown with the rest of the status
+            await self._say(claim, self._failure(claim, error, reason))
+
+    async def _say(self, claim: Object, condition: XrCondition, kind: EventKind = "Normal", reason: str = "") -> None:
+        if reason and not _says(claim, condition):
+            self._tell(claim, kind, reason, condition.message)
+        await set_status(self._client, claim, [condition], now=self._bench.timestamp(), manager=CLAIM_MANAGER)
+
+    def _tell(self, claim: Object, kind: EventKind, reason: str, message: str) -> None:
+        self._bench.events.record(claim, kind, reason, message, by=self._name)
+
+
+def _says(claim: Object, condition: XrCondition) -> bool:
+    for found in (claim.get("status") or {}).get("conditions") or ():
+        if found["type"] == condition.type:
+            return (found["status"], found["reason"], found.get("message") or "") == (
+                condition.status,
+                condition.reason,
+                condition.message,
+            )
+    return False
