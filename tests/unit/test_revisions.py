@@ -191,6 +191,16 @@ def test_revisions_without_a_controller_are_adopted_and_keep_their_numbers() -> 
     assert not plan_revisions(composition("us"), after).changes
 
 
+def test_a_revision_that_crossplane_made_is_recognised_by_what_it_holds() -> None:
+    found = composition(labels={"channel": "stable", "helm.sh/chart": "x"})
+    theirs = new_revision(composition(labels={"channel": "stable"}), 3)
+    del theirs["metadata"]["labels"][SPEC_HASH]
+    theirs["metadata"]["labels"] |= {HASH: "0123abc", "helm.sh/chart": "older"}
+    theirs["metadata"]["name"] = "example-0123abc"
+    assert plan_revisions(found, [theirs]) == RevisionPlan(current=theirs)
+    assert plan_revisions(composition("us"), [theirs]).create is not None
+
+
 def test_a_revision_of_another_controller_is_told_and_not_touched() -> None:
     revisions = history(composition("eu"), composition("us"))
     revisions[0]["metadata"]["ownerReferences"][0]["kind"] = "Deployment"

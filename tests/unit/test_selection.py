@@ -340,6 +340,17 @@ def test_a_revision_with_a_valid_pipeline_for_this_type_may_be_used() -> None:
     check_revision(xr(), judged("True"))
 
 
+def test_an_xr_stays_on_a_judged_revision_until_the_newer_one_has_been_judged_and_follows_it_either_way() -> None:
+    unknown, refused = revision(2), revision(2)
+    unknown["status"] = {"conditions": [{"type": "ValidPipeline", "status": "Unknown"}]}
+    refused["status"] = {"conditions": [{"type": "ValidPipeline", "status": "False"}]}
+    following = xr(compositionRevisionRef=ref("gcp-1"))
+    assert chosen(following, judged("True"), revision(2)).name == "gcp-1"
+    assert chosen(following, judged("True"), unknown).name == "gcp-1"
+    assert chosen(following, judged("True"), refused).name == "gcp-2"
+    assert chosen(xr(), revision(1), revision(2)).name == "gcp-2"
+
+
 def test_a_missing_capability_is_refused_with_its_message() -> None:
     with pytest.raises(PipelineNotValid, match='"gcp-1" cannot be used: function "f" lacks it'):
         check_revision(xr(), judged("False", 'function "f" lacks it'))

@@ -41,6 +41,7 @@ TOOL_LABELS: Final = (
 DEFAULT_HISTORY: Final = 10
 """Unused revisions that are kept when a Composition does not say how many."""
 
+_OWN_LABELS: Final = (COMPOSITION_NAME_LABEL, COMPOSITION_HASH_LABEL, COMPOSITION_SPEC_HASH_LABEL)
 _HISTORY_FIELD: Final = "revisionHistoryLimit"
 _SPEC_HASH_LENGTH: Final = 16
 _SUFFIX_LENGTH: Final = 12
@@ -87,7 +88,7 @@ def identity_of(composition: Mapping[str, Any], *, ignored_labels: Iterable[str]
 def meaningful_labels(composition: Mapping[str, Any], ignored_labels: Iterable[str] = TOOL_LABELS) -> dict[str, str]:
     """The labels that count, and that a revision therefore carries."""
     labels: Mapping[str, str] = composition["metadata"].get("labels") or {}
-    ignored = tuple(ignored_labels)
+    ignored = (*ignored_labels, *_OWN_LABELS)
     return {key: value for key, value in labels.items() if not any(_fits(key, pattern) for pattern in ignored)}
 
 
@@ -148,13 +149,15 @@ def plan_revisions(
     """
     if composition["metadata"].get("deletionTimestamp"):
         return RevisionPlan()
+    ignored_labels = tuple(ignored_labels)
     name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
     ours = [each for each in listed if is_controlled_by(each, name, uid)]
     stray = [each for each in listed if controller_of(each) is None]
     predecessors = [each for each in listed if is_controlled_by(each, name) and not is_controlled_by(each, name, uid)]
     foreign = [each for each in listed if controller_of(each) is not None and not is_controlled_by(each, name)]
     wanted = new_revision(composition, 0, ignored_labels=ignored_labels)
-    current = _newest(each for each in (*ours, *stray) if _hash(each) == _hash(wanted))
+    identity = identity_of(composition, ignored_labels=ignored_labels)
+    current = _newest(each for each in (*ours, *stray) if _holds(each, identity, ignored_labels))
     told = ((composition.get("status") or {}).get("latestRevision") or {}).get("revision") or 0
     highest = max((number_of(each) for each in (*ours, *stray)), default=0)
     next_number = max(highest, told) + 1
@@ -242,8 +245,13 @@ def _fits(key: str, pattern: str) -> bool:
     return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
 
 
-def _hash(revision: Mapping[str, Any]) -> str | None:
-    return (revision["metadata"].get("labels") or {}).get(COMPOSITION_HASH_LABEL)
+def _holds(revision: Mapping[str, Any], identity: Identity, ignored_labels: Iterable[str]) -> bool:
+    """Whether this is the snapshot of that version. What others made, such as Crossplane, is told by its content."""
+    labels: Mapping[str, str] = revision["metadata"].get("labels") or {}
+    if COMPOSITION_SPEC_HASH_LABEL in labels:
+        return labels.get(COMPOSITION_HASH_LABEL) == identity.digest[:LABEL_LENGTH]
+    spec = {key: value for key, value in revision["spec"].items() if key != "revision"}
+    return identity_of({**revision, "spec": spec}, ignored_labels=ignored_labels) == identity
 
 
 def _newest(revisions: Iterable[Object]) -> Object | None:

@@ -198,11 +198,21 @@ def check_revision(xr: Mapping[str, Any], revision: Mapping[str, Any]) -> None:
             f'composition "{composition}" is for {_type(revision)}, and this XR is {_shown_type(xr)}',
             hint="refer to a composition of this type, or remove compositionRef to have one chosen",
         )
-    conditions: Sequence[Mapping[str, Any]] = (revision.get("status") or {}).get("conditions") or ()
-    valid = next((each for each in conditions if each["type"] == "ValidPipeline"), None)
+    valid = _validity(revision)
     if valid is None or valid["status"] != "True":
         told = (valid or {}).get("message") or "nothing has looked at its pipeline yet"
         raise PipelineNotValid(f'composition revision "{revision["metadata"]["name"]}" cannot be used: {told}')
+
+
+def is_judged(revision: Mapping[str, Any]) -> bool:
+    """Whether it is known if the revision's pipeline is valid; XRs do not move to one before."""
+    valid = _validity(revision)
+    return valid is not None and valid["status"] in ("True", "False")
+
+
+def _validity(revision: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    conditions: Sequence[Mapping[str, Any]] = (revision.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each["type"] == "ValidPipeline"), None)
 
 
 def _pinned(ref: str, composition: str, revisions: Sequence[Object]) -> Object:
@@ -217,9 +227,10 @@ def _pinned(ref: str, composition: str, revisions: Sequence[Object]) -> Object:
 
 def _newest(composition: str, uid: str, revisions: Sequence[Object], selector: Mapping[str, str]) -> Object:
     ours = newest_first(each for each in revisions if is_controlled_by(each, composition, uid))
-    found = next((each for each in ours if matches(each, selector)), None)
-    if found is not None:
-        return found
+    fitting = [each for each in ours if matches(each, selector)]
+    # A revision is made first and judged a moment later. Until then XRs stay where they are: none of them stumbles.
+    if fitting:
+        return next(filter(is_judged, fitting), fitting[0])
     if not ours:
         raise NoRevision(
             f'composition "{composition}" has no revisions',
