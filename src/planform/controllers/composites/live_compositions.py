@@ -86,7 +86,7 @@ class LiveCompositions:
         known = self._revisions.setdefault(owner, {})
         before = known.get(name)
         known[name] = change.object
-        if before is None or _choice(before) != _choice(change.object):
+        if _is_judged(change.object) and (before is None or _choice(before) != _choice(change.object)):
             self._tell(owner)
 
     def _tell(self, composition: str) -> None:
@@ -102,6 +102,12 @@ def _composes(composition: Mapping[str, Any], group: str, kind: str) -> bool:
 def _selection(composition: Mapping[str, Any]) -> tuple[Any, ...]:
     """What the choice of a Composition rests on."""
     return composition["metadata"].get("labels"), composition["spec"].get("compositeTypeRef")
+
+
+def _is_judged(revision: Mapping[str, Any]) -> bool:
+    """Whether its pipeline was looked at. Nobody can use it before that, and then it changes once more."""
+    conditions = (revision.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "ValidPipeline" for each in conditions)
 
 
 def _choice(revision: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,0 +1,179 @@
+"""Carrying a plan out: references first, then everything that changed at once, then deletions.
+
+Whatever line the process dies at, the next pass finds all that was created: a resource is in the XR's references
+before it exists, its name follows from the XR, and its owner is the XR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from planform.api.kinds import Object, gvk_of
+from planform.api.names import COMPOSITE_FINALIZER, COMPOSITE_MANAGER
+from planform.client.protocol import Client, Propagation
+from planform.composition.plan import Composed, Deletion, Plan, is_controlled_by
+from planform.composition.standing import contains
+from planform.composition.xr import CLAIM_NAME_LABEL, CLAIM_NAMESPACE_LABEL, COMPOSITE_LABEL, Style
+from planform.controllers.composites.thrash import dispute
+from planform.controllers.writing import merge
+from planform.errors import AlreadyExists, Conflict, NotFound, PlanformError
+from planform.functions.sending import digest_of
+
+ADOPT_ANNOTATION: Final = "planform.dev/adopt"
+_AT_ONCE: Final = 16
+
+
+class NotOurs(PlanformError):
+    """An object of the wanted name exists and belongs to somebody else."""
+
+    reason = "NotOurs"
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass
+class Applied:
+    """How the applies went: `intents` of all that are now as wanted, `errors` of the rest, by key."""
+
+    intents: dict[str, bytes] = field(default_factory=dict)
+    errors: dict[str, PlanformError] = field(default_factory=dict)
+    writes: int = 0
+    dispute: str = ""
+    """What somebody else changed that had been applied before, in words."""
+
+
+def composed_manager(xr: Mapping[str, Any]) -> str:
+    """The field manager of everything this XR composes: the same before and after a change of API version."""
+    kind = gvk_of(xr)
+    text = f"{xr['metadata']['name']}{kind.kind}.{kind.group}"
+    return f"apiextensions.crossplane.io/composed/{sha256(text.encode()).hexdigest()}"
+
+
+async def save_references(
+    client: Client, xr: Object, style: Style, references: Sequence[Object], fields: Mapping[str, Any]
+) -> Object:
+    """Everything of the XR that must be stored before a resource is created, in one write, or none if all is there.
+
+    `fields` are further machinery fields, as chosen Composition and revision.
+    """
+    body: Object = {}
+    metadata = xr["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if COMPOSITE_FINALIZER not in finalizers:
+        body.setdefault("metadata", {})["finalizers"] = [*finalizers, COMPOSITE_FINALIZER]
+    if not (metadata.get("labels") or {}).get(COMPOSITE_LABEL):
+        body.setdefault("metadata", {})["labels"] = {COMPOSITE_LABEL: metadata["name"]}
+    present = xr.get("spec") or {}
+    if style == "modern":
+        present = present.get("crossplane") or {}
+    wanted = {**fields, "resourceRefs": list(references)}
+    changed = {name: value for name, value in wanted.items() if (present.get(name) or []) != (value or [])}
+    if changed:
+        body["spec"] = {"crossplane": changed} if style == "modern" else changed
+    return await merge(client, xr, body, manager=COMPOSITE_MANAGER) if body else xr
+
+
+async def apply_changed(
+    client: Client, xr: Object, plan: Plan, observed: Mapping[str, Object], before: Mapping[str, bytes]
+) -> Applied:
+    """Apply what is new or differs, several at once. One that fails does not keep the others from being applied.
+
+    `before` has the digests of what was applied last; what has neither a new intent nor drifted is left alone.
+    """
+    outcome, manager = Applied(), composed_manager(xr)
+    waiting = []
+    for composed in plan.apply:
+        intent = digest_of(composed.object)
+        found = observed.get(composed.key) if composed.exists else None
+        if found is not None and before.get(composed.key) == intent:
+            if contains(found, composed.object):
+                outcome.intents[composed.key] = intent
+                continue
+            outcome.dispute = outcome.dispute or dispute(composed.object, found, ours=manager)
+        waiting.append((composed, intent))
+    for start in range(0, len(waiting), _AT_ONCE):
+        part = waiting[start : start + _AT_ONCE]
+        results = await asyncio.gather(*(_apply(client, xr, each, manager) for each, _ in part), return_exceptions=True)
+        for (composed, intent), result in zip(part, results, strict=True):
+            if result is None:
+                outcome.writes += 1
+                outcome.intents[composed.key] = intent
+            elif isinstance(result, PlanformError):
+                outcome.errors[composed.key] = result
+            else:
+                raise result
+    return outcome
+
+
+async def _apply(client: Client, xr: Object, composed: Composed, manager: str) -> None:
+    if not composed.exists:
+        await _check_free(client, xr, composed)
+    await client.apply(composed.object, manager=manager, force=True)
+
+
+async def _check_free(client: Client, xr: Object, composed: Composed) -> None:
+    """Refuse to take over what was there before, unless the composition asks for it."""
+    obj = composed.object
+    metadata = obj["metadata"]
+    try:
+        found = await client.get(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
+    except NotFound:
+        return
+    if is_controlled_by(xr, found):
+        return
+    shown = f"{obj['kind']} {metadata['name']}"
+    owner = next((each for each in found["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+    if owner is not None:
+        raise NotOurs(
+            f"{shown} exists and is controlled by {owner['kind']} {owner['name']}", "give the resource another name"
+        )
+    if (metadata.get("annotations") or {}).get(ADOPT_ANNOTATION) != "true":
+        raise NotOurs(
+            f"{shown} exists already and is nobody's",
+            f'to take it over, let the composition annotate the resource with {ADOPT_ANNOTATION}: "true"',
+        )
+
+
+async def delete_unwanted(client: Client, doomed: Sequence[Deletion]) -> dict[str, PlanformError]:
+    """Delete what is no longer desired; gives the errors by key. What is being deleted already is left to itself."""
+    waiting = [one for one in doomed if not one.object["metadata"].get("deletionTimestamp")]
+    errors: dict[str, PlanformError] = {}
+    for start in range(0, len(waiting), _AT_ONCE):
+        part = waiting[start : start + _AT_ONCE]
+        results = await asyncio.gather(*(_delete(client, each.object) for each in part), return_exceptions=True)
+        for one, result in zip(part, results, strict=True):
+            if isinstance(result, PlanformError):
+                errors[one.key] = result
+            elif result is not None:
+                raise result
+    return errors
+
+
+async def _delete(client: Client, obj: Object) -> None:
+    """It stops being the XR's before it goes, since going may take long."""
+    metadata = obj["metadata"]
+    labels = metadata.get("labels") or {}
+    ours = [name for name in (COMPOSITE_LABEL, CLAIM_NAME_LABEL, CLAIM_NAMESPACE_LABEL) if name in labels]
+    try:
+        if ours:
+            await merge(client, obj, {"metadata": {"labels": dict.fromkeys(ours)}}, manager=COMPOSITE_MANAGER)
+        await client.delete(
+            gvk_of(obj),
+            metadata["name"],
+            namespace=metadata.get("namespace") or "",
+            propagation=Propagation.FOREGROUND,
+            uid=metadata["uid"],
+        )
+    except NotFound:
+        pass
+
+
+def conflicts(errors: Mapping[str, PlanformError]) -> list[Conflict]:
+    """Those that only mean: read again."""
+    return [error for error in errors.values() if isinstance(error, Conflict) and not isinstance(error, AlreadyExists)]

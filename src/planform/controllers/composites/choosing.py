@@ -1,0 +1,108 @@
+"""Choosing an XR's Composition and revision, and what has to be written about the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from planform.api.kinds import Object
+from planform.client.informer import ObjectKey
+from planform.clock import Clock
+from planform.composition.selection import (
+    Policy,
+    RevisionChoice,
+    check_revision,
+    choose_composition,
+    choose_revision,
+    named_composition,
+)
+from planform.controllers.composites.connections import default_secret
+from planform.controllers.composites.fleet import ANY_COMPOSITION, Fleet
+from planform.controllers.composites.live_compositions import LiveCompositions
+from planform.errors import PlanformError
+
+VALIDATION_SECONDS: Final = 5.0
+"""So long a new revision may take to be looked at before XRs say that it was not."""
+
+
+class NotValidatedYet(PlanformError):
+    """The revision is so new that nobody has looked at its pipeline; a moment later somebody has."""
+
+    reason = "NotValidatedYet"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What an XR is composed by. `fields` are the machinery fields that do not say so yet."""
+
+    composition: str
+    choice: RevisionChoice
+    fields: Object
+
+    @property
+    def revision(self) -> str:
+        return self.choice.name
+
+    @property
+    def uid(self) -> str:
+        return str(self.choice.revision["metadata"]["uid"])
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        spec: Mapping[str, Any] = self.choice.revision["spec"]
+        return spec
+
+    @property
+    def follows(self) -> str:
+        """The Composition whose new revisions the XR wants to hear of."""
+        return "" if self.choice.policy is Policy.MANUAL else self.composition
+
+
+async def choose(fleet: Fleet, compositions: LiveCompositions, key: ObjectKey, xr: Object, clock: Clock) -> Chosen:
+    """Decide. Raises a SelectionError that says what is missing, or NotValidatedYet.
+
+    Until the choice is made the XR follows whatever could make it possible.
+    """
+    definition, uid = fleet.definition, xr["metadata"]["uid"]
+    style, spec = definition.style, definition.spec
+    named = named_composition(xr, spec, style=style)
+    if named is None:
+        fleet.follow(key, uid, ANY_COMPOSITION)
+        found = await compositions.compositions(xr["apiVersion"], xr["kind"])
+        named = choose_composition(xr, spec, found, style=style)
+    fleet.follow(key, uid, named.name)
+    own = (xr.get("status") or {}).get("planform") or {}
+    choice = choose_revision(
+        xr,
+        spec,
+        named.name,
+        await compositions.revisions(named.name),
+        style=style,
+        last_selector=own.get("revisionSelector"),
+    )
+    if _is_unseen(choice.revision) and _age(choice.revision, clock) < VALIDATION_SECONDS:
+        raise NotValidatedYet(f'composition revision "{choice.name}" is new')
+    check_revision(xr, choice.revision)
+    fields: Object = {}
+    if named.write:
+        fields["compositionRef"] = {"name": named.name}
+    if choice.write_ref:
+        fields["compositionRevisionRef"] = {"name": choice.name}
+    if choice.write_selector is not None:
+        fields["compositionRevisionSelector"] = choice.write_selector
+    secret = default_secret(xr, choice.revision["spec"]) if style == "legacy" else None
+    if secret is not None:
+        fields["writeConnectionSecretToRef"] = secret
+    return Chosen(named.name, choice, fields)
+
+
+def _is_unseen(revision: Mapping[str, Any]) -> bool:
+    conditions = (revision.get("status") or {}).get("conditions") or ()
+    return not any(each["type"] == "ValidPipeline" for each in conditions)
+
+
+def _age(obj: Mapping[str, Any], clock: Clock) -> float:
+    created = datetime.fromisoformat(str(obj["metadata"]["creationTimestamp"]))
+    return (clock.now() - created).total_seconds()

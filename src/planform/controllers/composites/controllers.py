@@ -1,0 +1,119 @@
+"""Runs a controller for the XRs of each XRD, and wakes XRs when something they rest on changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planform.api.kinds import Object
+from planform.client.informer import ObjectKey, key_of, list_pages
+from planform.client.waits import Backoff
+from planform.composition.xr import machinery
+from planform.controllers.composites.fleet import Definition, Fleet, Memory
+from planform.controllers.composites.passes import CompositeReconciler, Tools
+from planform.controllers.function_catalogue import LiveFunctions
+from planform.controllers.population import XrKey
+from planform.reconcile.controller import Controller
+from planform.reconcile.queue import Priority
+from planform.reconcile.sources import Source, to_self
+
+
+@dataclass
+class _Running:
+    fleet: Fleet
+    controller: Controller[ObjectKey]
+
+    def wake(self, keys: Iterable[ObjectKey]) -> None:
+        for key in list(keys):
+            self.controller.queue.add(key, priority=Priority.NORMAL)
+
+
+class CompositeControllers:
+    """One controller `composite/<XRD>` for each XRD that is started here."""
+
+    def __init__(self, tools: Tools, functions: LiveFunctions, *, memory: Memory | None = None) -> None:
+        self._tools = tools
+        self._bench = tools.bench
+        self._memory = memory
+        self._running: dict[str, _Running] = {}
+        self._counting: set[asyncio.Task[None]] = set()
+        tools.compositions.subscribe(self._composition_changed)
+        functions.subscribe(self._functions_changed)
+
+    async def start(self, xrd: Object) -> None:
+        """Run it for the XRD as it is now; nothing happens if it runs for this generation already."""
+        definition = Definition.of(xrd)
+        running = self._running.get(definition.name)
+        if running is not None and running.fleet.definition == definition:
+            return
+        await self._end(definition.name)
+        if running is not None and running.fleet.definition.group_kind == definition.group_kind:
+            fleet = running.fleet
+            fleet.definition = definition
+        else:
+            fleet = Fleet(definition, self._bench.clock, self._memory)
+            await fleet.restore()
+        self._run(definition, fleet)
+
+    async def stop(self, xrd_name: str) -> None:
+        """End it once its reconciles in hand are done; nothing happens if it does not run."""
+        running = self._running.get(xrd_name)
+        await self._end(xrd_name)
+        if running is not None:
+            del self._running[xrd_name]
+            self._tools.population.leave(running.fleet.definition.group_kind)
+
+    def _run(self, definition: Definition, fleet: Fleet) -> None:
+        name = _name(definition.name)
+
+        def watch() -> None:
+            if name in self._bench.plane:
+                wanted, gone = fleet.sources()
+                for source in wanted:
+                    self._bench.plane.watch(name, source)
+                for source in gone:
+                    self._bench.plane.unwatch(name, source)
+
+        reconciler = CompositeReconciler(fleet, self._tools, watch=watch)
+        controller = self._bench.controller(name, reconciler.reconcile, backoff=Backoff(first=1, most=30))
+        self._running[definition.name] = _Running(fleet, controller)
+        self._tools.population.expect(definition.group_kind)
+        self._bench.plane.start(controller, [Source(definition.kind, to_self)])
+        fleet.unwatch_all()
+        watch()
+        task = asyncio.create_task(self._count(definition), name=f"count {definition.group_kind}")
+        self._counting.add(task)
+        task.add_done_callback(self._counting.discard)
+
+    async def _end(self, xrd_name: str) -> None:
+        await self._bench.plane.stop(_name(xrd_name))
+
+    async def _count(self, definition: Definition) -> None:
+        """Say of every XR that is there which revision it uses, before anybody may conclude that one is unused."""
+        population = self._tools.population
+        async for page in list_pages(self._bench.client, definition.kind):
+            for xr in page.items:
+                fields = machinery(xr, definition.style)
+                composition = (fields.get("compositionRef") or {}).get("name")
+                if composition:
+                    population.set(
+                        XrKey(definition.group_kind, *key_of(xr)),
+                        composition,
+                        (fields.get("compositionRevisionRef") or {}).get("name") or "",
+                        (fields.get("compositionRevisionSelector") or {}).get("matchLabels"),
+                    )
+            await asyncio.sleep(0)
+        population.heard(definition.group_kind)
+
+    def _composition_changed(self, composition: str) -> None:
+        for running in self._running.values():
+            running.wake(running.fleet.followers(composition))
+
+    def _functions_changed(self, functions: frozenset[str]) -> None:
+        for running in self._running.values():
+            running.wake(running.fleet.users(functions))
+
+
+def _name(xrd_name: str) -> str:
+    return f"composite/{xrd_name}"

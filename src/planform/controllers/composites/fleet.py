@@ -1,0 +1,186 @@
+"""All XRs of one XRD, as their controller remembers them: what wakes each, and what its last pass rested on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from planform.api.kinds import GroupVersionKind, gvk
+from planform.client.informer import Change, ObjectKey
+from planform.clock import Clock
+from planform.composition.definitions import scope_of
+from planform.composition.dependencies import DependencyIndex, Watched
+from planform.composition.standing import Standing, decode, encode
+from planform.composition.xr import Object, Style
+from planform.controllers.composites.thrash import ThrashGuard
+from planform.reconcile.sources import Source
+
+ANY_COMPOSITION = "*"
+"""What an XR follows that has found no Composition yet."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An XRD as the controller of its XRs needs it."""
+
+    name: str
+    generation: int
+    spec: Mapping[str, Any]
+    kind: GroupVersionKind
+    style: Style
+    namespaced: bool
+
+    @property
+    def group_kind(self) -> str:
+        """`XApp.example.org`: the kind, whatever its version."""
+        return f"{self.kind.kind}.{self.kind.group}"
+
+    @classmethod
+    def of(cls, xrd: Object) -> Definition:
+        spec = xrd["spec"]
+        version = next(each["name"] for each in spec["versions"] if each.get("referenceable"))
+        scope = scope_of(xrd)
+        return cls(
+            name=xrd["metadata"]["name"],
+            generation=int(xrd["metadata"].get("generation") or 0),
+            spec=spec,
+            kind=gvk(f"{spec['group']}/{version}", spec["names"]["kind"]),
+            style="legacy" if scope == "LegacyCluster" else "modern",
+            namespaced=scope == "Namespaced",
+        )
+
+
+class Memory(Protocol):
+    """Keeps small states beyond the life of the process, if it can; the journal does."""
+
+    def remember(self, uid: str, kind: str, state: bytes, /) -> None: ...
+
+    def forget(self, uid: str, /) -> None: ...
+
+    async def standing(self, kind: str, /) -> Mapping[str, bytes]: ...
+
+
+@dataclass
+class _Known:
+    """One XR. Its standing is kept encoded: ten thousand of them are small then."""
+
+    uid: str
+    standing: bytes = b""
+    follows: str = ""
+    functions: frozenset[str] = frozenset()
+
+
+@dataclass
+class Fleet:
+    """The index behind one XR controller. Nothing here waits but `restore`."""
+
+    definition: Definition
+    clock: Clock
+    memory: Memory | None = None
+    index: DependencyIndex[ObjectKey] = field(default_factory=DependencyIndex)
+    guard: ThrashGuard[ObjectKey] = field(init=False)
+    _known: dict[ObjectKey, _Known] = field(default_factory=dict)
+    _followers: dict[str, set[ObjectKey]] = field(default_factory=dict)
+    _users: dict[str, set[ObjectKey]] = field(default_factory=dict)
+    _sources: dict[Watched, Source[ObjectKey]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.guard = ThrashGuard(self.clock)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    async def restore(self) -> None:
+        """Take over what an earlier process remembered, so that nothing has to be run again to know who wakes whom."""
+        if self.memory is None:
+            return
+        for uid, data in (await self.memory.standing(self.definition.group_kind)).items():
+            standing = decode(data)
+            if standing is None:
+                continue
+            key = ObjectKey(standing.namespace, standing.name)
+            self._known[key] = _Known(uid, data)
+            self.index.track(key, standing.dependencies)
+
+    def standing(self, key: ObjectKey, uid: str) -> Standing | None:
+        """What is remembered of this very XR, not of a namesake before it."""
+        known = self._known.get(key)
+        return decode(known.standing) if known is not None and known.uid == uid and known.standing else None
+
+    def remember(self, key: ObjectKey, uid: str, standing: Standing) -> None:
+        known = self._know(key, uid)
+        data = encode(standing)
+        self.index.track(key, standing.dependencies)
+        if data == known.standing:
+            return
+        known.standing = data
+        if self.memory is not None and standing.settled:
+            self.memory.remember(uid, self.definition.group_kind, data)
+
+    def follow(self, key: ObjectKey, uid: str, composition: str, functions: Collection[str] = ()) -> None:
+        """Wake the XR when this Composition's revisions change (not if empty), or one of these functions'."""
+        known = self._know(key, uid)
+        if known.follows != composition:
+            _move(self._followers, key, {known.follows} - {""}, {composition} - {""})
+            known.follows = composition
+        wanted = frozenset(functions)
+        if known.functions != wanted:
+            _move(self._users, key, known.functions - wanted, wanted - known.functions)
+            known.functions = wanted
+
+    def forget(self, key: ObjectKey) -> None:
+        known = self._known.pop(key, None)
+        self.index.forget(key)
+        self.guard.forget(key)
+        if known is None:
+            return
+        _move(self._followers, key, {known.follows} - {""}, set())
+        _move(self._users, key, known.functions, set())
+        if self.memory is not None:
+            self.memory.forget(known.uid)
+
+    def followers(self, composition: str) -> Iterable[ObjectKey]:
+        return (*self._followers.get(composition, ()), *self._followers.get(ANY_COMPOSITION, ()))
+
+    def users(self, functions: Iterable[str]) -> Iterable[ObjectKey]:
+        return dict.fromkeys(key for name in functions for key in self._users.get(name, ()))
+
+    def sources(self) -> tuple[set[Source[ObjectKey]], set[Source[ObjectKey]]]:
+        """The watches that are wanted now, and those that no XR needs any more."""
+        wanted = self.index.watched()
+        if wanted == self._sources.keys():
+            return set(), set()
+        gone = {self._sources.pop(each) for each in self._sources.keys() - wanted}
+        new = {each: self._source(each) for each in wanted - self._sources.keys()}
+        self._sources |= new
+        return set(new.values()), gone
+
+    def unwatch_all(self) -> None:
+        """A new controller watches nothing yet."""
+        self._sources.clear()
+
+    def _source(self, watched: Watched) -> Source[ObjectKey]:
+        def to_xrs(change: Change) -> Iterable[ObjectKey]:
+            return self.index.interested(change.object, watched.gvk)
+
+        return Source(watched.gvk, to_xrs, namespace=watched.namespace)
+
+    def _know(self, key: ObjectKey, uid: str) -> _Known:
+        known = self._known.get(key)
+        if known is None or known.uid != uid:
+            if known is not None:
+                self.forget(key)
+            known = self._known[key] = _Known(uid)
+        return known
+
+
+def _move(groups: dict[str, set[ObjectKey]], key: ObjectKey, gone: Collection[str], new: Collection[str]) -> None:
+    for name in gone:
+        members = groups.get(name)
+        if members is not None:
+            members.discard(key)
+            if not members:
+                del groups[name]
+    for name in new:
+        groups.setdefault(name, set()).add(key)

@@ -1,0 +1,110 @@
+"""What exists of an XR's composed resources at the beginning of a pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from planform.api.kinds import Object, gvk
+from planform.client.protocol import Client
+from planform.composition.dependencies import Named
+from planform.composition.plan import is_controlled_by
+from planform.composition.xr import RESOURCE_NAME_ANNOTATION, Style, machinery
+from planform.controllers.composites.connections import read_details, secret_reference
+from planform.errors import NotFound, PlanformError
+from planform.functions.sending import snapshot
+from planform.functions.values import Resource, State
+
+
+class AnonymousResource(PlanformError):
+    """A composed resource no longer says which one it is, so nothing can be decided about it."""
+
+    reason = "AnonymousResource"
+
+    def __init__(self, obj: Object) -> None:
+        super().__init__(
+            f"composed {obj['kind']} {obj['metadata']['name']} has no annotation {RESOURCE_NAME_ANNOTATION}"
+        )
+        self.hint = "give it back the name that it has in the composition"
+
+
+@dataclass
+class Observed:
+    """Composed resources by their names in the composition. `leftovers` are further ones under a name that is taken,
+    as when the kind of a resource was changed. `secrets` hold the connection details of any of them."""
+
+    state: State
+    leftovers: list[tuple[str, Object]] = field(default_factory=list)
+    secrets: set[Named] = field(default_factory=set)
+    resources: dict[str, Object] = field(default_factory=dict)
+    """As stored; the state has them as functions see them."""
+
+
+async def observe(client: Client, xr: Object, style: Style) -> Observed:
+    """Read what the XR refers to. What is gone is left out, and so is what somebody else controls."""
+    home = xr["metadata"].get("namespace") or ""
+    found = await _read_all(client, references(xr, style), home)
+    observed = Observed(State(Resource(xr)))
+    for obj in _by_importance(found):
+        if _is_foreign(xr, obj):
+            continue
+        name = (obj["metadata"].get("annotations") or {}).get(RESOURCE_NAME_ANNOTATION)
+        if not name:
+            raise AnonymousResource(obj)
+        if name in observed.resources:
+            observed.leftovers.append((name, obj))
+            continue
+        observed.resources[name] = obj
+        observed.state.resources[name] = Resource(obj, await _details(client, obj, home, observed))
+    if style == "legacy":
+        observed.state.composite = Resource(xr, await _details(client, xr, "", observed))
+    observed.state = snapshot(observed.state)
+    return observed
+
+
+def references(xr: Mapping[str, Any], style: Style) -> list[Mapping[str, Any]]:
+    """The XR's references to composed resources; one without a name refers to nothing."""
+    return [each for each in machinery(xr, style).get("resourceRefs") or () if each.get("name")]
+
+
+def named(reference: Mapping[str, Any], xr: Mapping[str, Any]) -> Named:
+    """The object a reference of this XR means."""
+    namespace = xr["metadata"].get("namespace") or reference.get("namespace") or ""
+    return Named(reference["apiVersion"], reference["kind"], namespace, reference["name"])
+
+
+async def _read_all(client: Client, wanted: Sequence[Mapping[str, Any]], home: str) -> list[Object]:
+    if len(wanted) == 1:
+        found = [await _read(client, wanted[0], home)]
+    else:
+        found = await asyncio.gather(*(_read(client, each, home) for each in wanted))
+    return [obj for obj in found if obj is not None]
+
+
+async def _read(client: Client, reference: Mapping[str, Any], home: str) -> Object | None:
+    kind = gvk(reference["apiVersion"], reference["kind"])
+    try:
+        return await client.get(kind, reference["name"], namespace=home or reference.get("namespace") or "")
+    except NotFound:
+        return None
+
+
+async def _details(client: Client, obj: Object, home: str, observed: Observed) -> Mapping[str, bytes]:
+    secret = secret_reference(obj, home)
+    if secret is None:
+        return {}
+    observed.secrets.add(secret)
+    return await read_details(client, secret)
+
+
+def _is_foreign(xr: Object, obj: Object) -> bool:
+    controlled = any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or ())
+    return controlled and not is_controlled_by(xr, obj)
+
+
+def _by_importance(found: list[Object]) -> list[Object]:
+    """The younger before the older, and what is being deleted last: the first of a name is the one that counts."""
+    found = sorted(found, key=lambda obj: str(obj["metadata"].get("creationTimestamp") or ""), reverse=True)
+    return sorted(found, key=lambda obj: bool(obj["metadata"].get("deletionTimestamp")))

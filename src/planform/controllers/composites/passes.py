@@ -1,0 +1,488 @@
+"""One pass over one XR: choose, observe, run the pipeline, plan, carry out, tell.
+
+A pass is level-triggered: it looks at how things are and needs no memory. What the fleet remembers only spares work: if
+nothing that the last run rested on has changed, functions are not called and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from planform.api.kinds import Object, gvk, gvk_of
+from planform.api.names import (
+    COMPOSITE_FINALIZER,
+    COMPOSITE_MANAGER,
+    PAUSED_ANNOTATION,
+    POLL_INTERVAL_ANNOTATION,
+    RECONCILE_REQUESTED_ANNOTATION,
+)
+from planform.client.informer import ObjectKey
+from planform.composition.budget import check_budget
+from planform.composition.dependencies import Dependency, Named, Selected
+from planform.composition.modes import pipeline_of
+from planform.composition.pipeline import PipelineOutcome, ReadSettings, run_pipeline
+from planform.composition.plan import Plan, plan, readiness
+from planform.composition.standing import (
+    RecordingCredentials,
+    RecordingReader,
+    Standing,
+    dependencies_of,
+    still_reads_the_same,
+)
+from planform.composition.steps import Step, parse_pipeline
+from planform.composition.xr import XrCondition
+from planform.composition.xr_status import claim_condition_types, custom_conditions, problem, synced, unready_problems
+from planform.controllers.composites.carrying_out import (
+    Applied,
+    apply_changed,
+    conflicts,
+    delete_unwanted,
+    save_references,
+)
+from planform.controllers.composites.choosing import VALIDATION_SECONDS, Chosen, NotValidatedYet, choose
+from planform.controllers.composites.connections import publish_details
+from planform.controllers.composites.fleet import Definition, Fleet
+from planform.controllers.composites.live_compositions import LiveCompositions
+from planform.controllers.composites.observing import Observed, named, observe, references
+from planform.controllers.composites.telling import Teller
+from planform.controllers.pipelines import Pipelines
+from planform.controllers.population import Population, XrKey
+from planform.controllers.workbench import Workbench
+from planform.controllers.writing import remove_finalizer
+from planform.errors import Conflict, Invalid, NotFound, PlanformError
+from planform.functions.errors import FunctionError, ResolutionError
+from planform.functions.sending import observed_digest
+from planform.functions.values import State
+from planform.gotemplate.errors import CallFailed
+from planform.gotemplate.gotime import parse_duration
+from planform.reconcile.controller import Result
+
+MIN_POLL_SECONDS: Final = 1.0
+_PARSED: Final = 512
+
+
+class Recorder(Protocol):
+    """Hears of every run, for the journal; must not wait."""
+
+    def __call__(
+        self, xr: Object, outcome: PipelineOutcome, decided: Plan | None, *, revision: str, started: float
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the passes over all XRs share."""
+
+    bench: Workbench
+    pipelines: Pipelines
+    compositions: LiveCompositions
+    population: Population
+    record: Recorder | None = None
+    parsed: OrderedDict[str, tuple[Step, ...]] = field(default_factory=OrderedDict)
+
+
+class ComposedRefused(PlanformError):
+    """Composed resources are not valid; the XR's status says which, and why. Only a change can help."""
+
+    reason = "ComposedRefused"
+
+    def __init__(self, errors: Mapping[str, PlanformError]) -> None:
+        first = min(errors)
+        more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+        super().__init__(f'composed resource "{first}": {errors[first]}{more}')
+
+
+class ComposedNotApplied(ComposedRefused):
+    """Composed resources could not be applied, or deleted; another try may help."""
+
+    reason = "ComposedNotApplied"
+    retryable = True
+
+
+@dataclass
+class _Pass:
+    """What one pass has found out so far."""
+
+    key: ObjectKey
+    xr: Object
+    standing: Standing | None
+    chosen: Chosen
+    steps: tuple[Step, ...]
+    observed: Observed
+    digest: bytes
+    """Of the observed state, as functions see it."""
+    reader: RecordingReader
+    secrets: RecordingCredentials
+
+    @property
+    def uid(self) -> str:
+        return str(self.xr["metadata"]["uid"])
+
+    @property
+    def edited(self) -> bool:
+        """Whether somebody changed the XR since it was last carried out; True if that is not known."""
+        last: int | None = self.standing.generation if self.standing is not None else None
+        last = last or ((self.xr.get("status") or {}).get("planform") or {}).get("generation")
+        return bool(last != self.xr["metadata"].get("generation"))
+
+    def dependencies(self) -> set[Dependency]:
+        return dependencies_of(self.reader.reads, self.secrets.secrets) | self.observed.secrets
+
+
+class CompositeReconciler:
+    """The passes over the XRs of one XRD. `watch` is called when the fleet's wanted watches may have changed."""
+
+    def __init__(self, fleet: Fleet, tools: Tools, *, watch: Callable[[], None]) -> None:
+        self._fleet = fleet
+        self._tools = tools
+        self._bench = tools.bench
+        self._client = tools.bench.client
+        self._teller = Teller(tools.bench, fleet)
+        self._watch = watch
+
+    @property
+    def _definition(self) -> Definition:
+        return self._fleet.definition
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """One pass. Raises what the controller should come back for, after the XR's status says so."""
+        try:
+            xr = await self._client.get(self._definition.kind, key.name, namespace=key.namespace)
+        except NotFound:
+            self._forget(key)
+            return Result()
+        if _annotation(xr, PAUSED_ANNOTATION) == "true":
+            await self._teller.paused(xr)
+            return Result()
+        if xr["metadata"].get("deletionTimestamp"):
+            return await self._let_go(key, xr)
+        standing = self._fleet.standing(key, xr["metadata"]["uid"])
+        held = self._fleet.guard.wait(key)
+        if held and standing is not None and standing.generation == xr["metadata"].get("generation"):
+            await self._teller.held_back(key, xr)
+            return Result(requeue_after=held)
+        try:
+            return await self._compose(key, xr, standing)
+        except NotValidatedYet:
+            return Result(requeue_after=VALIDATION_SECONDS)
+        except (Conflict, FunctionError, ComposedRefused):
+            raise  # told already, or not worth telling
+        except PlanformError as error:
+            await self._teller.failed_pass(xr, error)
+            raise
+
+    async def _compose(self, key: ObjectKey, xr: Object, standing: Standing | None) -> Result:
+        chosen = await choose(self._fleet, self._tools.compositions, key, xr, self._bench.clock)
+        steps = self._parsed(chosen)
+        observed = await observe(self._client, xr, self._definition.style)
+        pipelines = self._tools.pipelines
+        work = _Pass(
+            key=key,
+            xr=xr,
+            standing=standing,
+            chosen=chosen,
+            steps=steps,
+            observed=observed,
+            digest=observed_digest(observed.state),
+            reader=RecordingReader(pipelines.reader),
+            secrets=RecordingCredentials(pipelines.credentials),
+        )
+        self._fleet.follow(key, work.uid, chosen.follows, {step.function for step in steps})
+        if not self._is_asked_for(xr) and await self._is_unchanged(work):
+            self._count(work)
+            return self._come_back(xr, work.standing.expires if work.standing is not None else None)
+        return await self._run(work)
+
+    def _parsed(self, chosen: Chosen) -> tuple[Step, ...]:
+        """The revision's pipeline, parsed once: a revision never changes."""
+        known = self._tools.parsed
+        steps = known.get(chosen.uid)
+        if steps is None:
+            spec = chosen.spec
+            steps = known[chosen.uid] = parse_pipeline({**spec, "pipeline": pipeline_of(spec, chosen.composition)})
+            if len(known) > _PARSED:
+                known.popitem(last=False)
+        return steps
+
+    async def _is_unchanged(self, work: _Pass) -> bool:
+        """Whether a run would rest on exactly what the last one rested on, and so need not be."""
+        last = work.standing
+        if last is None or not last.settled or work.chosen.fields or not work.digest:
+            return False
+        if last.observed != work.digest or last.revision != work.chosen.revision:
+            return False
+        if last.expires is None and not last.deterministic:
+            return False
+        if last.expires is not None and self._bench.clock.now().timestamp() >= last.expires:
+            return False
+        resolver = self._tools.pipelines.resolver("composition")
+        try:
+            functions = tuple((step.name, resolver(step).revision.digest) for step in work.steps)
+        except ResolutionError:
+            return False
+        pipelines = self._tools.pipelines
+        return last.functions == functions and await still_reads_the_same(last, pipelines.reader, pipelines.credentials)
+
+    async def _run(self, work: _Pass) -> Result:
+        pipelines = self._tools.pipelines
+        started = self._bench.clock.now().timestamp()
+        outcome = await run_pipeline(
+            work.steps,
+            observed=work.observed.state,
+            resolver=pipelines.resolver("composition"),
+            runner=pipelines.runner,
+            reader=work.reader,
+            clock=pipelines.clock,
+            credentials=work.secrets,
+            cache=None if self._is_asked_for(work.xr) else pipelines.cache,
+            reads=self._read_settings(work.xr),
+            seeds=work.standing.requirements if work.standing is not None else None,
+        )
+        self._teller.results(work.xr, outcome)
+        decided: Plan | None = None
+        try:
+            decided = await self._decide(work, outcome)
+        except PlanformError as error:
+            self._remember_failure(work)
+            if outcome.failure is error:
+                await self._teller.failed_run(work.xr, outcome)
+            raise
+        finally:
+            if self._tools.record is not None:
+                self._tools.record(work.xr, outcome, decided, revision=work.chosen.revision, started=started)
+        return await self._carry_out(work, outcome, decided)
+
+    async def _decide(self, work: _Pass, outcome: PipelineOutcome) -> Plan:
+        """Plan what the pipeline's answer means, within the deletion budget."""
+        if outcome.failure is not None:
+            raise outcome.failure
+        desired, observed = outcome.desired, work.observed
+        decided = plan(
+            work.xr,
+            observed.resources,
+            desired,
+            style=self._definition.style,
+            scope_of=await self._scopes(desired),
+            leftovers=observed.leftovers,
+        )
+        check_budget(
+            work.xr,
+            decided,
+            observed=observed.resources.keys(),
+            answered_nothing=not desired.resources and not desired.composite.resource,
+            spec_changed=work.edited,
+            max_share=(work.chosen.spec.get("deletionBudget") or {}).get("maxShare"),
+        )
+        return decided
+
+    async def _carry_out(self, work: _Pass, outcome: PipelineOutcome, decided: Plan) -> Result:
+        for warning in decided.warnings:
+            self._teller.event(work.xr, "Warning", "NamespaceOverridden", warning)
+        before, edited, chosen = work.xr, work.edited, work.chosen
+        work.xr = await save_references(
+            self._client, work.xr, self._definition.style, decided.references, chosen.fields
+        )
+        self._count(work)
+        if chosen.fields:
+            text = f'Selected revision "{chosen.revision}" of composition "{chosen.composition}"'
+            self._teller.event(work.xr, "Normal", "SelectComposition", text)
+        intents = work.standing.intents if work.standing is not None else {}
+        applied = await apply_changed(self._client, work.xr, decided, work.observed.resources, intents)
+        if not applied.errors:
+            applied.errors |= await delete_unwanted(self._client, decided.delete)
+        watched = await self._watched(work.xr, outcome)
+        intended, told = await self._tell(work, outcome, decided, applied, watched)
+        if not edited and (told or applied.writes or work.xr is not before):
+            why = applied.dispute or "its pipeline gives something else each time it is run"
+            self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
+        depends = work.dependencies() | {named(each, work.xr) for each in (*decided.references, *watched)}
+        expires = None if outcome.ttl is None else self._bench.clock.now().timestamp() + outcome.ttl
+        self._fleet.remember(
+            work.key,
+            work.uid,
+            Standing(
+                namespace=work.key.namespace,
+                name=work.key.name,
+                observed=work.digest,
+                revision=chosen.revision,
+                functions=tuple((step.step, step.revision.digest) for step in outcome.steps if step.revision),
+                reads=tuple(work.reader.reads),
+                schemas=tuple(work.reader.schemas),
+                secrets=tuple(work.secrets.secrets),
+                requirements=dict(outcome.requirements),
+                intents=applied.intents,
+                status=intended,
+                generation=int(work.xr["metadata"].get("generation") or 0),
+                deterministic=all(_is_deterministic(step) for step in outcome.steps),
+                expires=expires,
+                settled=not applied.errors,
+                **_split(depends),
+            ),
+        )
+        self._watch()
+        if applied.errors:
+            raise _failure(applied.errors)
+        return self._come_back(work.xr, expires)
+
+    async def _tell(
+        self, work: _Pass, outcome: PipelineOutcome, decided: Plan, applied: Applied, watched: list[Object]
+    ) -> tuple[bytes, bool]:
+        """The XR's status after its plan was carried out; gives its digest and whether it was written."""
+        xr, legacy = work.xr, self._definition.style == "legacy"
+        fields: Object = {
+            "watchedResourceRefs": watched or None,
+            "planform": {
+                "revisionSelector": work.chosen.choice.resolved_selector,
+                "generation": xr["metadata"].get("generation"),
+            },
+        }
+        token = _annotation(xr, RECONCILE_REQUESTED_ANNOTATION)
+        if token:
+            fields["lastHandledReconcileAt"] = token
+        if legacy:
+            fields["claimConditionTypes"] = claim_condition_types(xr, outcome) or None
+            published = await publish_details(
+                self._client,
+                xr,
+                outcome.desired.composite.connection_details,
+                keys=self._definition.spec.get("connectionSecretKeys") or (),
+                now=self._bench.timestamp(),
+            )
+            if published is not None:
+                fields["connectionDetails"] = {"lastPublishedTime": published}
+        problems = []
+        for name, error in sorted(applied.errors.items()):
+            problems.append(problem(str(error), resource=name))
+            self._teller.event(xr, "Warning", "ComposeResources", f'cannot compose resource "{name}": {error}')
+        ready = readiness(decided, outcome.desired.composite.ready)
+        if ready.status != "True":
+            problems += unready_problems(decided.unready, work.observed.resources)
+        return await self._teller.status(
+            xr,
+            desired=decided.status,
+            conditions=[synced(list(applied.errors)), ready, *custom_conditions(outcome)],
+            problems=problems,
+            fields=fields,
+            last=work.standing.status if work.standing is not None else b"",
+        )
+
+    async def _let_go(self, key: ObjectKey, xr: Object) -> Result:
+        """Composed resources go with their owner, by garbage collection; functions have no say in it."""
+        if any(each != COMPOSITE_FINALIZER for each in xr["metadata"].get("finalizers") or ()):
+            xr = await self._teller.conditions(
+                xr, XrCondition("Ready", "False", "Deleting"), XrCondition("Synced", "True", "ReconcileSuccess")
+            )
+        await remove_finalizer(self._client, xr, COMPOSITE_FINALIZER, manager=COMPOSITE_MANAGER)
+        self._forget(key)
+        return Result()
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._fleet.forget(key)
+        self._tools.population.forget(XrKey(self._definition.group_kind, *key))
+        self._watch()
+
+    def _remember_failure(self, work: _Pass) -> None:
+        """What the XR depends on even so: a change there may be what mends it."""
+        depends = work.dependencies() | {named(each, work.xr) for each in references(work.xr, self._definition.style)}
+        last = work.standing or Standing(namespace=work.key.namespace, name=work.key.name)
+        depends |= last.dependencies
+        kept = msgspec.structs.replace(last, settled=False, **_split(depends))
+        self._fleet.remember(work.key, work.uid, kept)
+        self._watch()
+
+    def _count(self, work: _Pass) -> None:
+        chosen = work.chosen
+        labels = chosen.choice.resolved_selector.get("matchLabels") or None
+        xr = XrKey(self._definition.group_kind, *work.key)
+        self._tools.population.set(xr, chosen.composition, chosen.revision, labels)
+
+    def _is_asked_for(self, xr: Object) -> bool:
+        """Whether the user asked for a pass that takes nothing from memory, and none has been made since."""
+        token = _annotation(xr, RECONCILE_REQUESTED_ANNOTATION)
+        if not token or token == (xr.get("status") or {}).get("lastHandledReconcileAt"):
+            return False
+        self._teller.event(xr, "Normal", "ReconcileRequestHandled", f"Handled the reconcile request {token}")
+        return True
+
+    def _come_back(self, xr: Object, expires: float | None) -> Result:
+        """When to look again although nothing changed: when an answer expires, or as often as the user asks."""
+        waits = []
+        if expires is not None:
+            waits.append(max(MIN_POLL_SECONDS, expires - self._bench.clock.now().timestamp()))
+        interval = _annotation(xr, POLL_INTERVAL_ANNOTATION)
+        if interval:
+            try:
+                waits.append(max(MIN_POLL_SECONDS, parse_duration(interval) / 1e9))
+            except CallFailed:
+                self._teller.event(
+                    xr, "Warning", "InvalidPollInterval", f'{POLL_INTERVAL_ANNOTATION}: "{interval}" is not a duration'
+                )
+        return Result(requeue_after=min(waits) * self._bench.rng.uniform(0.9, 1.1)) if waits else Result()
+
+    def _read_settings(self, xr: Object) -> ReadSettings:
+        features = self._bench.features
+        confined = features.enabled("ConfineNamespacedReads")
+        return ReadSettings(
+            deny_by_default=features.enabled("DenyExtraResourcesByDefault"),
+            confined_to=(xr["metadata"].get("namespace") or "") if confined else "",
+            is_namespaced=self._is_namespaced,
+        )
+
+    async def _is_namespaced(self, api_version: str, kind: str) -> bool:
+        try:
+            return (await self._client.kind(gvk(api_version, kind))).namespaced
+        except NotFound:
+            return True
+
+    async def _scopes(self, desired: State) -> dict[tuple[str, str], bool]:
+        """Which of the desired kinds are namespaced; one that is not served is found out when it is applied."""
+        found: dict[tuple[str, str], bool] = {}
+        for resource in desired.resources.values():
+            kind = gvk_of(resource.resource)
+            if (kind.api_version, kind.kind) not in found:
+                try:
+                    found[kind.api_version, kind.kind] = (await self._client.kind(kind)).namespaced
+                except NotFound:
+                    continue
+        return found
+
+    async def _watched(self, xr: Object, outcome: PipelineOutcome) -> list[Object]:
+        """References to what functions want watched; a namespaced XR's functions mean objects beside it."""
+        home, found = xr["metadata"].get("namespace") or "", []
+        for each in outcome.watched:
+            reference = {"apiVersion": each.api_version, "kind": each.kind, "name": each.name}
+            if home and await self._is_namespaced(each.api_version, each.kind):
+                reference["namespace"] = home
+            found.append(reference)
+        return found
+
+
+def _failure(errors: Mapping[str, PlanformError]) -> PlanformError:
+    """What a pass raises that could not apply everything."""
+    again = conflicts(errors)
+    if again:
+        return again[0]
+    refused = all(isinstance(error, Invalid) for error in errors.values())
+    return ComposedRefused(errors) if refused else ComposedNotApplied(errors)
+
+
+def _is_deterministic(step: Any) -> bool:
+    return bool(step.revision and step.revision.deterministic) or bool(
+        step.calls and step.calls[-1].response.deterministic
+    )
+
+
+def _split(depends: set[Dependency]) -> dict[str, Any]:
+    return {
+        "named": frozenset(each for each in depends if isinstance(each, Named)),
+        "selected": frozenset(each for each in depends if isinstance(each, Selected)),
+    }
+
+
+def _annotation(xr: Mapping[str, Any], name: str) -> str:
+    return str((xr["metadata"].get("annotations") or {}).get(name) or "")

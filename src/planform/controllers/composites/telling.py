@@ -1,0 +1,142 @@
+"""Telling users of an XR what became of it: conditions, problems and events, each only when it is news."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planform.api.kinds import Object
+from planform.api.names import COMPOSITE_MANAGER
+from planform.client.informer import ObjectKey, key_of
+from planform.composition.pipeline import PipelineOutcome
+from planform.composition.standing import contains
+from planform.composition.xr import XrCondition, machinery
+from planform.composition.xr_status import (
+    RESPONSIVE,
+    custom_conditions,
+    failed,
+    problem,
+    status_of,
+    unknown_conditions,
+)
+from planform.controllers.composites.fleet import Fleet
+from planform.controllers.recording import EventKind
+from planform.controllers.workbench import Workbench
+from planform.controllers.writing import set_status
+from planform.errors import PlanformError
+from planform.functions.sending import digest_of
+from planform.functions.values import Severity, Target
+
+
+class Teller:
+    """Writes the statuses and events of one XRD's XRs."""
+
+    def __init__(self, bench: Workbench, fleet: Fleet) -> None:
+        self._bench = bench
+        self._fleet = fleet
+        self._by = f"composite/{fleet.definition.name}"
+
+    def event(self, xr: Mapping[str, Any], kind: EventKind, reason: str, message: str) -> None:
+        self._bench.events.record(xr, kind, reason, message, by=self._by)
+
+    async def status(
+        self,
+        xr: Object,
+        *,
+        desired: Mapping[str, Any] | None,
+        conditions: Sequence[XrCondition],
+        problems: Sequence[Object],
+        fields: Mapping[str, Any],
+        last: bytes = b"",
+    ) -> tuple[bytes, bool]:
+        """Write the status unless it says so already; gives its digest and whether it was written.
+
+        `last` is the digest of what was applied last: the same again, and still in place, need not be applied.
+        """
+        status = status_of(
+            xr,
+            desired=desired,
+            conditions=[*conditions, *self._responsive(key_of(xr), xr)],
+            problems=problems,
+            now=self._bench.timestamp(),
+            machinery=fields,
+        )
+        intended, found = digest_of(status), xr.get("status") or {}
+        if found == status or (last == intended and contains(found, status)):
+            return intended, False
+        metadata = {name: xr["metadata"][name] for name in ("name", "namespace", "uid") if xr["metadata"].get(name)}
+        await self._bench.client.apply(
+            {"apiVersion": xr["apiVersion"], "kind": xr["kind"], "metadata": metadata, "status": status},
+            manager=COMPOSITE_MANAGER,
+            force=True,
+            subresource="status",
+        )
+        return intended, True
+
+    async def failed_run(self, xr: Object, outcome: PipelineOutcome) -> None:
+        """A step failed: say which and why; what the run did not come to is unknown."""
+        failure = outcome.failure
+        assert failure is not None
+        custom = custom_conditions(outcome)
+        conditions = [failed(explained(failure)), *custom, *unknown_conditions(xr, custom)]
+        self.event(xr, "Warning", "ComposeResources", explained(failure))
+        problems = [problem(failure.detail, step=failure.step)]
+        await self.status(xr, desired=None, conditions=conditions, problems=problems, fields={})
+
+    async def failed_pass(self, xr: Object, error: PlanformError) -> None:
+        """Something other than a step kept the XR from being composed."""
+        self.event(xr, "Warning", error.reason, explained(error))
+        await self.status(
+            xr, desired=None, conditions=[failed(explained(error))], problems=[problem(str(error))], fields={}
+        )
+
+    def results(self, xr: Object, outcome: PipelineOutcome) -> None:
+        """What the functions said, as events of the XR and, if they meant it so, of its claim."""
+        for one in outcome.results:
+            kind: EventKind = "Normal" if one.result.severity is Severity.NORMAL else "Warning"
+            reason = one.result.reason or "ComposeResources"
+            message = f'Pipeline step "{one.step}": {one.result.message}'
+            self.event(xr, kind, reason, message)
+            claim = self._claim(xr) if one.result.target is Target.COMPOSITE_AND_CLAIM else None
+            if claim is not None:
+                self.event(claim, kind, reason, message)
+        for step in outcome.steps:
+            for warning in step.warnings:
+                self.event(xr, "Warning", "ComposeResources", f'Pipeline step "{step.step}": {warning}')
+
+    async def held_back(self, key: ObjectKey, xr: Object) -> None:
+        """The thrash guard keeps the XR waiting."""
+        self.event(xr, "Warning", "WatchCircuitOpen", self._fleet.guard.reason(key))
+        await self.conditions(xr, *self._responsive(key, xr))
+
+    async def paused(self, xr: Object) -> None:
+        text = "Reconciliation is paused via the pause annotation"
+        self.event(xr, "Normal", "ReconciliationPaused", text)
+        await self.conditions(xr, XrCondition("Synced", "False", "ReconcilePaused", text))
+
+    async def conditions(self, xr: Object, *conditions: XrCondition) -> Object:
+        """Set only these."""
+        return await set_status(
+            self._bench.client, xr, conditions, now=self._bench.timestamp(), manager=COMPOSITE_MANAGER
+        )
+
+    def _responsive(self, key: ObjectKey, xr: Object) -> list[XrCondition]:
+        """Said only once there was something to say: an XR that never thrashed has no such condition."""
+        why = self._fleet.guard.reason(key)
+        if why:
+            return [XrCondition(RESPONSIVE, "False", "WatchCircuitOpen", why)]
+        known = any(each["type"] == RESPONSIVE for each in (xr.get("status") or {}).get("conditions") or ())
+        return [XrCondition(RESPONSIVE, "True", "WatchCircuitClosed")] if known else []
+
+    def _claim(self, xr: Object) -> Object | None:
+        style = self._fleet.definition.style
+        reference = machinery(xr, style).get("claimRef") if style == "legacy" else None
+        if not reference:
+            return None
+        metadata = {"name": reference["name"], "namespace": reference["namespace"]}
+        return {"apiVersion": reference["apiVersion"], "kind": reference["kind"], "metadata": metadata}
+
+
+def explained(error: PlanformError) -> str:
+    """The error and what to do about it, for a condition."""
+    return f"{error}; {error.hint}" if error.hint else str(error)
