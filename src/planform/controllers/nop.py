@@ -155,31 +155,41 @@ class NopController:
             outlooked = outlook(parameters.condition_after, self._age(obj))
             await self._publish_connection(obj, parameters.connection_details)
         except (NopInvalid, SecretNotOurs) as error:
-            self._bench.events.record(obj, "Warning", "CannotObserveExternalResource", str(error), by=NAME)
-            await self._set_status(obj, [_synced("False", "ReconcileError", str(error))])
+            if await self._set_status(obj, [_synced("False", "ReconcileError", str(error))]):
+                self._bench.events.record(obj, "Warning", "CannotObserveExternalResource", str(error), by=NAME)
             return Result()
         conditions = [*outlooked.conditions, _synced("True", "ReconcileSuccess")]
-        await self._set_status(obj, conditions, fields=parameters.fields)
+        at_provider = {} if parameters.fields is msgspec.UNSET else {"fields": parameters.fields}
+        await self._set_status(obj, conditions, at_provider=at_provider)
         return Result(requeue_after=outlooked.next_in)
 
     def _age(self, obj: Object) -> float:
         created = parse_timestamp(obj["metadata"]["creationTimestamp"])
         return (self._bench.clock.now() - created).total_seconds()
 
-    async def _set_status(self, obj: Object, conditions: Sequence[XrCondition], *, fields: Any = msgspec.UNSET) -> None:
-        """Replace the status if it differs. A patch could not take away a field that the user no longer asks for."""
+    async def _set_status(
+        self, obj: Object, conditions: Sequence[XrCondition], *, at_provider: Object | None = None
+    ) -> bool:
+        """Replace the status if it differs; whether it did.
+
+        It is no patch, which could not take away a field that the user no longer asks for.
+        """
         before: Object = obj.get("status") or {}
-        wanted = {name: value for name, value in before.items() if name != "atProvider"}
-        if fields is not msgspec.UNSET:
-            wanted["atProvider"] = {"fields": fields}
+        wanted = {**before}
+        if at_provider is not None:
+            wanted["atProvider"] = at_provider
+            if not at_provider:
+                del wanted["atProvider"]
         wanted["conditions"] = set_conditions(
             before.get("conditions") or (),
             conditions,
             now=self._bench.timestamp(),
             generation=obj["metadata"].get("generation"),
         )
-        if wanted != before:
-            await self._client.update({**obj, "status": wanted}, subresource="status", manager=MANAGER)
+        if wanted == before:
+            return False
+        await self._client.update({**obj, "status": wanted}, subresource="status", manager=MANAGER)
+        return True
 
     # -- the connection secret
 
@@ -187,9 +197,12 @@ class NopController:
         ref = (obj.get("spec") or {}).get("writeConnectionSecretToRef")
         if not ref:
             return
-        namespace = obj["metadata"].get("namespace") or ref.get("namespace") or ""
+        own = obj["metadata"].get("namespace") or ""
+        namespace = ref.get("namespace") or own
         if not namespace:
             raise NopInvalid("spec.writeConnectionSecretToRef.namespace: required for a cluster-scoped resource")
+        if own and namespace != own:
+            raise NopInvalid(f'spec.writeConnectionSecretToRef.namespace: must be "{own}", the namespace of its owner')
         self._bench.plane.watch(NAME, self._secrets)
         wanted = _secret(obj, namespace, ref["name"], details)
         try:

@@ -1,0 +1,387 @@
+"""Usages at work: a controller that marks what is in use, and a guard at the door that refuses to delete it.
+
+The controller watches the kinds that usages are about, so it hears of a user that is gone and of a label that was
+taken away; it never polls. Guard and controller share one index: the guard answers from it without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.names import CLUSTER_USAGE, USAGE, USAGE_FINALIZER
+from planform.apiserver.admission import Admission
+from planform.client.informer import Change, ObjectKey, list_pages
+from planform.client.protocol import Patch, PatchType, Propagation
+from planform.composition.usages import (
+    ATTEMPT_ANNOTATION,
+    DETAILS_ANNOTATION,
+    IN_USE_LABEL,
+    Side,
+    Usage,
+    UsageIndex,
+    UsageInvalid,
+    UsageKey,
+    choose,
+    details,
+    in_use,
+    label_selector,
+    parse_usage,
+    resolved_ref,
+    unresolved_message,
+)
+from planform.composition.xr import XrCondition
+from planform.controllers.recording import EventKind
+from planform.controllers.workbench import Workbench
+from planform.controllers.writing import merge, remove_finalizer, set_status
+from planform.errors import NotFound, PlanformError, ServiceUnavailable
+from planform.reconcile.controller import Result
+from planform.reconcile.queue import Priority
+from planform.reconcile.sources import Source
+
+NAME: Final = "usages"
+MANAGER: Final = "protection.crossplane.io/usage"
+_EVERYTHING: Final = ObjectKey("", "")
+"""A key of no usage: reconciling it waits until the index is complete, also where there are no usages at all."""
+
+
+class Used(NamedTuple):
+    """An object in use, whatever the version it is read in."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class UsageGuard:
+    """The admission plugin. It must exist before the engine does; the controller feeds it and listens to it.
+
+    A plugin may not wait, so a refused deletion is noted in `attempts` and told to `on_attempt`; the controller then
+    records it on the object and takes the note away.
+    """
+
+    def __init__(self) -> None:
+        self.index = UsageIndex()
+        self.attempts: dict[Used, Propagation] = {}
+        self.on_attempt: Callable[[UsageKey], None] = lambda _: None
+
+    def admit(self, admission: Admission, /) -> None:
+        """Refuse to delete what a usage protects; raises InUse."""
+        if admission.operation != "DELETE":
+            return
+        kind, name = admission.kind, admission.name
+        if not self.index.is_complete:
+            if _is_marked(admission.old):
+                raise ServiceUnavailable(
+                    f'cannot delete {kind.resource} "{name}" yet: it is marked as in use and usages are being read',
+                    details={"retryAfterSeconds": 1},
+                )
+            return
+        protecting = self.index.protecting(kind.group, kind.kind, admission.namespace, name)
+        if not protecting:
+            return
+        if not admission.request.dry_run:
+            used = Used(kind.group, kind.kind, admission.namespace, name)
+            self.attempts[used] = Propagation.BACKGROUND
+            self.on_attempt(protecting[0].key)
+        raise in_use(kind.group, kind.plural, name, protecting)
+
+
+class _NotThere(PlanformError):
+    """Something the usage names does not exist (yet); a change will tell."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class UsageController:
+    """Serves both kinds. A key without a namespace is a ClusterUsage."""
+
+    def __init__(self, bench: Workbench, guard: UsageGuard | None = None) -> None:
+        self._bench = bench
+        self._client = bench.client
+        self._guard = guard if guard is not None else UsageGuard()
+        self._index = self._guard.index
+        self._watched: dict[GroupVersionKind, Source[ObjectKey]] = {}
+
+    def start(self) -> None:
+        """Run on the bench's plane; starting twice is starting once."""
+        controller = self._bench.controller(NAME, self.reconcile)
+        sources = [Source(kind, self._usage_changed) for kind in (USAGE, CLUSTER_USAGE)]
+        if self._bench.plane.start(controller, sources):
+            controller.queue.add(_EVERYTHING, priority=Priority.USER)
+            self._guard.on_attempt = lambda usage: controller.queue.add(ObjectKey(*usage))
+
+    # -- what wakes it
+
+    def _usage_changed(self, change: Change) -> Iterable[ObjectKey]:
+        """Keep the index true, then have the usage looked at."""
+        key = UsageKey(*change.key)
+        try:
+            if change.type == "DELETED":
+                self._index.drop(key)
+            else:
+                self._index.put(parse_usage(change.object))
+        except UsageInvalid:  # it protects nothing; its reconcile says why
+            self._index.drop(key)
+        for kind in [kind for kind in self._watched if not self._index.mentions(kind)]:
+            self._bench.plane.unwatch(NAME, self._watched.pop(kind))
+        return (change.key,)
+
+    def _object_changed(self, change: Change) -> Iterator[ObjectKey]:
+        for key in self._index.concerned(change.object, gone=change.type == "DELETED"):
+            yield ObjectKey(*key)
+
+    def _watch(self, usage: Usage) -> bool:
+        """Watch what the usage is about; whether that began just now."""
+        begun = False
+        for side in usage.sides:
+            if side.gvk not in self._watched and self._index.mentions(side.gvk):
+                source = self._watched[side.gvk] = Source(side.gvk, self._object_changed)
+                begun = self._bench.plane.watch(NAME, source) or begun
+        return begun
+
+    # -- the loop
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """Bring one usage, and the mark on what it protects, to what they should be."""
+        if not self._index.is_complete:  # until then nothing but the usages themselves is watched
+            await self._bench.plane.synced(NAME)
+            self._index.is_complete = True
+        if key == _EVERYTHING:
+            return Result()
+        kind = USAGE if key.namespace else CLUSTER_USAGE
+        try:
+            obj = await self._client.get(kind, key.name, namespace=key.namespace)
+        except NotFound:
+            return Result()
+        try:
+            usage = parse_usage(obj)
+        except UsageInvalid as error:
+            await self._refuse(obj, error)
+            return Result()
+        begun = self._watch(usage)
+        if usage.is_terminating:
+            await self._end(obj, usage)
+        else:
+            await self._protect(obj, usage)
+        # A deletion after what was read here and before the first list of a new watch is never told: look once more.
+        return Result(requeue_after=self._bench.poll_interval if begun else None)
+
+    async def _refuse(self, obj: Object, error: UsageInvalid) -> None:
+        """Say what is wrong with a usage that means nothing; if it is being deleted, nothing is held up by it."""
+        if "deletionTimestamp" in obj["metadata"]:
+            await remove_finalizer(self._client, obj, USAGE_FINALIZER, manager=MANAGER)
+            return
+        await self._report(obj, XrCondition("Ready", "False", "InvalidUsage", str(error)))
+
+    async def _report(self, obj: Object, condition: XrCondition, *, kind: EventKind | None = None) -> None:
+        """Set the condition; an event follows only where that was news, so a restart tells nothing twice."""
+        written = await set_status(self._client, obj, [condition], now=self._bench.timestamp(), manager=MANAGER)
+        if written is not obj:
+            told = kind or ("Normal" if condition.status == "True" else "Warning")
+            self._bench.events.record(obj, told, condition.reason, condition.message or "in place", by=NAME)
+
+    # -- a usage that holds
+
+    async def _protect(self, obj: Object, usage: Usage) -> None:
+        """Mark what is used as soon as it is known, even while its user is not.
+
+        The finalizer comes first: whoever finds the mark finds a usage that will remove it.
+        """
+        obj, usage = await self._resolve(obj, usage)
+        missing: _NotThere | None = None
+        using: Object | None = None
+        try:
+            used = await self._read(usage, usage.of, "spec.of")
+        except _NotThere as error:
+            await self._report(obj, XrCondition("Ready", "False", error.reason, str(error)))
+            return
+        try:
+            using = None if usage.by is None else await self._read(usage, usage.by, "spec.by")
+        except _NotThere as error:
+            missing = error
+        obj = await self._bind(obj, usage, using)
+        await self._mark(used)
+        if missing is not None:
+            await self._report(obj, XrCondition("Ready", "False", missing.reason, str(missing)))
+        else:
+            await self._report(obj, XrCondition("Ready", "True", "Available"))
+
+    async def _resolve(self, obj: Object, usage: Usage) -> tuple[Object, Usage]:
+        """Turn selectors into references, for good; one that matches nothing stays as it is."""
+        refs: Object = {}
+        for name, side in (("of", usage.of), ("by", usage.by)):
+            if side is not None and not side.is_resolved:
+                chosen = choose(usage, side, await self._candidates(usage, side))
+                if chosen is not None:
+                    refs[name] = {"resourceRef": resolved_ref(usage, chosen)}
+        if refs:
+            obj = await merge(self._client, obj, {"spec": refs}, manager=MANAGER)
+            usage = parse_usage(obj)
+            self._index.put(usage)  # it protects from now on, not only when the watch tells
+        return obj, usage
+
+    async def _candidates(self, usage: Usage, side: Side) -> list[Object]:
+        found: list[Object] = []
+        try:
+            namespace = await self._namespace_of(usage, side, "")
+        except _NotThere:
+            return found
+        async for page in list_pages(self._client, side.gvk, namespace=namespace, labels=label_selector(side)):
+            found += page.items
+        return found
+
+    async def _read(self, usage: Usage, side: Side, path: str) -> Object:
+        namespace = await self._namespace_of(usage, side, path)
+        if not side.is_resolved:
+            raise _NotThere("CannotResolveSelector", unresolved_message(side, path))
+        try:
+            return await self._client.get(side.gvk, side.name, namespace=namespace)
+        except NotFound as error:
+            raise _NotThere("ResourceNotFound", f"{path}: {error}") from error
+
+    async def _namespace_of(self, usage: Usage, side: Side, path: str) -> str:
+        """Where to look for an object; a ClusterUsage has no namespace to look in."""
+        try:
+            kind = await self._client.kind(side.gvk)
+        except NotFound as error:
+            raise _NotThere("KindNotServed", f"{path}: {error}") from error
+        if kind.namespaced and not usage.key.namespace:
+            raise _NotThere("InvalidUsage", f"{path}: {kind.kind} has a namespace; use a Usage, not a ClusterUsage")
+        return side.namespace if kind.namespaced else ""
+
+    async def _bind(self, obj: Object, usage: Usage, using: Object | None) -> Object:
+        """Finalizer, details and owner, in one write if any of them differs."""
+        metadata = obj["metadata"]
+        changes: Object = {}
+        finalizers = metadata.get("finalizers") or []
+        if USAGE_FINALIZER not in finalizers:
+            changes["finalizers"] = [*finalizers, USAGE_FINALIZER]
+        text = details(usage)
+        if text and _annotations(obj).get(DETAILS_ANNOTATION) != text:
+            changes["annotations"] = {DETAILS_ANNOTATION: text}
+        owners = metadata.get("ownerReferences") or []
+        if using is not None and all(owner["uid"] != using["metadata"]["uid"] for owner in owners):
+            changes["ownerReferences"] = [*_without_namesakes(owners, using), _owner(using)]
+        return await merge(self._client, obj, {"metadata": changes}, manager=MANAGER) if changes else obj
+
+    async def _mark(self, used: Object) -> None:
+        """Label the object as in use, and record on it that somebody tried to delete it."""
+        changes: Object = {}
+        if not _is_marked(used):
+            changes["labels"] = {IN_USE_LABEL: "true"}
+        noted = _used(used)
+        attempt = self._guard.attempts.get(noted)
+        if attempt is not None and _annotations(used).get(ATTEMPT_ANNOTATION) != attempt:
+            changes["annotations"] = {ATTEMPT_ANNOTATION: attempt.value}
+        if changes:
+            await self._amend(used, changes)
+        if attempt is not None:
+            self._guard.attempts.pop(noted, None)
+
+    async def _amend(self, obj: Object, metadata: Object) -> None:
+        """Change metadata of this very object, whatever else was written to it meanwhile."""
+        patch = Patch(PatchType.MERGE, {"metadata": {**metadata, "uid": obj["metadata"]["uid"]}})
+        where = obj["metadata"].get("namespace") or ""
+        await self._client.patch(gvk_of(obj), obj["metadata"]["name"], patch, namespace=where, manager=MANAGER)
+
+    # -- a usage that ends
+
+    async def _end(self, obj: Object, usage: Usage) -> None:
+        """Let the object go, then the usage. Until its user is gone a composed usage stays, and protects."""
+        if USAGE_FINALIZER not in (obj["metadata"].get("finalizers") or ()):
+            return
+        using = await self._using(usage)
+        if using is not None:
+            message = f'waiting for {using["kind"]} "{using["metadata"]["name"]}" to be deleted'
+            await self._report(obj, XrCondition("Ready", "False", "WaitingUsingDeleted", message), kind="Normal")
+            used = await self._try_read(usage, usage.of)
+            if used is not None:
+                await self._mark(used)
+            return
+        self._index.release(usage)
+        used = await self._try_read(usage, usage.of)
+        if used is not None:
+            await self._let_go(usage, used)
+        await remove_finalizer(self._client, obj, USAGE_FINALIZER, manager=MANAGER)
+
+    async def _using(self, usage: Usage) -> Object | None:
+        """The user that a composed usage waits for: both were deleted with their XR, in no particular order."""
+        if usage.by is None or not usage.is_composed:
+            return None
+        using = await self._try_read(usage, usage.by)
+        return using if using is not None and usage.is_user(using["metadata"]["uid"]) else None
+
+    async def _try_read(self, usage: Usage, side: Side) -> Object | None:
+        try:
+            return await self._read(usage, side, "spec") if side.is_resolved else None
+        except _NotThere:
+            return None
+
+    async def _let_go(self, usage: Usage, used: Object) -> None:
+        """Take the mark away with the last usage; before that, delete what somebody had tried to delete.
+
+        A crash after the deletion finds an object that is gone or terminating, and does not delete a second time; one
+        before it finds the attempt still recorded. An attempt that is not replayed is forgotten with the mark, or it
+        would come back to life with the next usage of the object.
+        """
+        used_key = _used(used)
+        if self._index.protecting(*used_key):
+            return
+        attempt = self._guard.attempts.get(used_key) or _annotations(used).get(ATTEMPT_ANNOTATION)
+        if usage.replays_deletion and attempt and "deletionTimestamp" not in used["metadata"]:
+            await self._replay(used, str(attempt))
+        changes: Object = {}
+        if _is_marked(used):
+            changes["labels"] = {IN_USE_LABEL: None}
+        if ATTEMPT_ANNOTATION in _annotations(used):
+            changes["annotations"] = {ATTEMPT_ANNOTATION: None}
+        if changes:
+            try:
+                await self._amend(used, changes)
+            except NotFound:
+                pass
+        self._guard.attempts.pop(used_key, None)
+
+    async def _replay(self, used: Object, policy: str) -> None:
+        metadata = used["metadata"]
+        propagation = Propagation(policy) if policy in tuple(Propagation) else None
+        try:
+            await self._client.delete(
+                gvk_of(used),
+                metadata["name"],
+                namespace=metadata.get("namespace") or "",
+                propagation=propagation,
+                uid=metadata["uid"],
+            )
+        except NotFound:
+            return
+        self._bench.events.record(used, "Normal", "ReplayDeletion", "deleted as asked for while in use", by=NAME)
+
+
+def _is_marked(obj: Mapping[str, Any] | None) -> bool:
+    return obj is not None and (obj["metadata"].get("labels") or {}).get(IN_USE_LABEL) == "true"
+
+
+def _annotations(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    return obj["metadata"].get("annotations") or {}
+
+
+def _used(obj: Mapping[str, Any]) -> Used:
+    kind, metadata = gvk_of(obj), obj["metadata"]
+    return Used(kind.group, kind.kind, metadata.get("namespace") or "", metadata["name"])
+
+
+def _owner(by: Mapping[str, Any]) -> Object:
+    metadata = by["metadata"]
+    return {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+
+
+def _without_namesakes(owners: Iterable[Object], by: Mapping[str, Any]) -> list[Object]:
+    """Owners but for earlier objects of the same name, which are gone."""
+    named = (gvk_of(by).group, by["kind"], by["metadata"]["name"])
+    return [owner for owner in owners if (gvk_of(owner).group, owner["kind"], owner["name"]) != named]

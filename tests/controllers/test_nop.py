@@ -1,0 +1,349 @@
+"""The built-in provider: conditions appear when they are due, each reconcile writes at most once, and rest is rest."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.names import CLUSTER_NOP_RESOURCE, EVENT, NOP_RESOURCE, PAUSED_ANNOTATION, SECRET
+from planform.client.informer import ObjectKey
+from planform.client.protocol import Patch, PatchType
+from planform.clock import VirtualClock, parse_timestamp
+from planform.controllers.nop import ConditionAfter, NopController, NopInvalid, outlook, parse_parameters
+from planform.controllers.workbench import Workbench
+from planform.errors import Invalid
+from planform.reconcile.controller import Result
+from tests.harness.planes import condition_of, embedded_bench, eventually, read, until_condition
+
+READY_AT_ONCE = {"time": "0s", "conditionType": "Ready", "conditionStatus": "True", "conditionReason": "Available"}
+
+
+def nop(name: str, *after: Object, namespace: str = "default", **spec: Any) -> Object:
+    kind = NOP_RESOURCE if namespace else CLUSTER_NOP_RESOURCE
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    provider = {"conditionAfter": list(after), **spec.pop("forProvider", {})}
+    spec = {"forProvider": provider, **spec}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def after(seconds: float, type_: str = "Ready", status: str = "True", reason: str = "Available") -> Object:
+    return {
+        "time": f"{seconds:g}s",
+        "conditionType": type_,
+        "conditionStatus": status,
+        "conditionReason": reason,
+    }
+
+
+async def stored(bench: Workbench, obj: Object) -> Object:
+    metadata = obj["metadata"]
+    return await bench.client.get(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
+
+
+async def merged(bench: Workbench, obj: Object, body: Object) -> Object:
+    metadata = obj["metadata"]
+    patch = Patch(PatchType.MERGE, body)
+    return await bench.client.patch(gvk_of(obj), metadata["name"], patch, namespace=metadata.get("namespace") or "")
+
+
+# -- what is due when
+
+
+def plan(*entries: tuple[str, str, str]) -> list[ConditionAfter]:
+    return [ConditionAfter(time, type_, "True" if status == "T" else "False") for time, type_, status in entries]
+
+
+@pytest.mark.parametrize(
+    ("age", "expected", "next_in"),
+    [
+        (0, {}, 5),
+        (5, {"Ready": "False"}, 5),
+        (9.5, {"Ready": "False"}, 0.5),
+        (10, {"Ready": "True", "Healthy": "True"}, None),
+        (1e6, {"Ready": "True", "Healthy": "True"}, None),
+    ],
+)
+def test_the_latest_condition_of_each_type_that_is_due_counts(
+    age: float, expected: dict[str, str], next_in: float | None
+) -> None:
+    found = outlook(plan(("10s", "Ready", "T"), ("5s", "Ready", "F"), ("10s", "Healthy", "T")), age)
+    assert {condition.type: condition.status for condition in found.conditions} == expected
+    assert found.next_in == next_in
+
+
+def test_of_two_conditions_due_at_the_same_time_the_one_listed_first_counts() -> None:
+    [condition] = outlook(plan(("1s", "Ready", "T"), ("1000ms", "Ready", "F")), 2).conditions
+    assert condition.status == "True"
+
+
+def test_a_bad_duration_is_named_by_its_path() -> None:
+    with pytest.raises(NopInvalid, match=r'^spec\.forProvider\.conditionAfter\[1\]\.time: "soon" is not a duration'):
+        outlook(plan(("1s", "Ready", "T"), ("soon", "Ready", "F")), 2)
+
+
+def test_a_bad_parameter_is_named_by_its_path() -> None:
+    with pytest.raises(NopInvalid, match=r"^spec\.forProvider\.conditionAfter\[0\]\.conditionStatus: "):
+        parse_parameters(nop("n", {"time": "1s", "conditionType": "Ready", "conditionStatus": "yes"}))
+
+
+# -- on both engines
+
+
+@pytest.mark.parametrize("namespace", ["default", ""], ids=["namespaced", "cluster"])
+async def test_what_is_due_at_once_is_set_in_one_write_and_then_nothing_is_written(
+    bench: Workbench, unique: str, namespace: str
+) -> None:
+    controller = NopController(bench)
+    wanted = nop(unique, READY_AT_ONCE, after(0, "Healthy", "False", "Sick"), namespace=namespace)
+    wanted["spec"]["forProvider"]["fields"] = {"deep": {"value": [1, "two"]}}
+    created = await bench.client.create(wanted)
+    key = ObjectKey(namespace, unique)
+    assert await controller.reconcile(key) == Result()
+    first = await stored(bench, created)
+    assert {c["type"]: (c["status"], c["reason"]) for c in first["status"]["conditions"]} == {
+        "Ready": ("True", "Available"),
+        "Healthy": ("False", "Sick"),
+        "Synced": ("True", "ReconcileSuccess"),
+    }
+    assert first["status"]["atProvider"]["fields"] == {"deep": {"value": [1, "two"]}}
+    assert await controller.reconcile(key) == Result()
+    assert (await stored(bench, created))["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    await bench.client.delete(gvk_of(created), unique, namespace=namespace)
+
+
+async def test_a_resource_that_is_told_nothing_is_synced_and_never_ready(bench: Workbench, unique: str) -> None:
+    NopController(bench).start()
+    found = await until_condition(bench.client, await bench.client.create(nop(unique)), "Synced")
+    assert [condition["type"] for condition in found["status"]["conditions"]] == ["Synced"]
+
+
+async def test_a_condition_appears_after_its_time(bench: Workbench, unique: str) -> None:
+    NopController(bench).start()
+    created = await bench.client.create(nop(unique, after(2)))
+    found = await until_condition(bench.client, created, "Ready")
+    condition = condition_of(found, "Ready")
+    assert condition is not None
+    waited = parse_timestamp(condition["lastTransitionTime"]) - parse_timestamp(found["metadata"]["creationTimestamp"])
+    assert waited >= timedelta(seconds=2)
+
+
+async def test_fields_that_are_taken_back_leave_the_status(bench: Workbench, unique: str) -> None:
+    NopController(bench).start()
+    created = await bench.client.create(nop(unique, forProvider={"fields": {"a": 1, "b": 2}}))
+    await until_condition(bench.client, created, "Synced")
+
+    async def fields() -> Any:
+        return ((await stored(bench, created)).get("status") or {}).get("atProvider", {}).get("fields")
+
+    assert await fields() == {"a": 1, "b": 2}
+    await merged(bench, created, {"spec": {"forProvider": {"fields": {"a": None}}}})
+
+    async def changed() -> bool:
+        return bool(await fields() == {"b": 2})
+
+    await eventually(changed, "the status follows the fields")
+
+
+async def test_connection_details_become_a_secret_that_the_resource_owns(bench: Workbench, unique: str) -> None:
+    NopController(bench).start()
+    details = [{"name": "username", "value": "admin"}, {"name": "password", "value": "s3cret"}]
+    wanted = nop(unique, forProvider={"connectionDetails": details}, writeConnectionSecretToRef={"name": f"{unique}-c"})
+    created = await bench.client.create(wanted)
+    await until_condition(bench.client, created, "Synced")
+    secret = await bench.client.get(SECRET, f"{unique}-c", namespace="default")
+    assert secret["type"] == "connection.crossplane.io/v1alpha1"
+    assert {key: base64.b64decode(value).decode() for key, value in secret["data"].items()} == {
+        "username": "admin",
+        "password": "s3cret",
+    }
+    [owner] = secret["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == (created["metadata"]["uid"], True)
+
+    await merged(bench, created, {"spec": {"forProvider": {"connectionDetails": details[:1]}}})
+
+    async def followed() -> bool:
+        found = await bench.client.get(SECRET, f"{unique}-c", namespace="default")
+        return list(found["data"]) == ["username"]
+
+    await eventually(followed, "the secret follows the details")
+    await bench.client.delete(SECRET, f"{unique}-c", namespace="default")
+
+    async def restored() -> bool:
+        return await read(bench.client, SECRET, f"{unique}-c", "default") is not None
+
+    await eventually(restored, "a secret that somebody deleted is written again")
+
+
+async def test_the_secret_of_a_cluster_resource_needs_a_namespace(bench: Workbench, unique: str) -> None:
+    NopController(bench).start()
+    lost = await bench.client.create(
+        nop(f"{unique}-a", namespace="", writeConnectionSecretToRef={"name": f"{unique}-a"})
+    )
+    found = await until_condition(bench.client, lost, "Synced", "False")
+    condition = condition_of(found, "Synced")
+    assert condition is not None
+    assert condition["message"].startswith("spec.writeConnectionSecretToRef.namespace: required")
+    placed = await bench.client.create(
+        nop(f"{unique}-b", namespace="", writeConnectionSecretToRef={"name": f"{unique}-b", "namespace": "default"})
+    )
+    await until_condition(bench.client, placed, "Synced")
+    assert await read(bench.client, SECRET, f"{unique}-b", "default")
+    for obj in (lost, placed):
+        await bench.client.delete(CLUSTER_NOP_RESOURCE, obj["metadata"]["name"])
+
+
+async def test_a_secret_of_somebody_else_is_left_alone(bench: Workbench, unique: str) -> None:
+    NopController(bench).start()
+    theirs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": unique, "namespace": "default"}}
+    before = await bench.client.create(theirs)
+    created = await bench.client.create(nop(unique, writeConnectionSecretToRef={"name": unique}))
+    found = await until_condition(bench.client, created, "Synced", "False", reason="ReconcileError")
+    condition = condition_of(found, "Synced")
+    assert condition is not None and f'secret "default/{unique}" is not controlled by' in condition["message"]
+    after_ = await bench.client.get(SECRET, unique, namespace="default")
+    assert after_["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+async def test_a_paused_resource_waits_until_it_is_released(bench: Workbench, unique: str) -> None:
+    NopController(bench).start()
+    paused = nop(unique, READY_AT_ONCE)
+    paused["metadata"]["annotations"] = {PAUSED_ANNOTATION: "true"}
+    created = await bench.client.create(paused)
+    found = await until_condition(bench.client, created, "Synced", "False", reason="ReconcilePaused")
+    assert condition_of(found, "Ready") is None
+    await merged(bench, created, {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}})
+    await until_condition(bench.client, created, "Ready")
+    await until_condition(bench.client, created, "Synced")
+
+
+async def test_a_duration_beyond_all_measure_is_reported_with_its_path(bench: Workbench, unique: str) -> None:
+    NopController(bench).start()
+    endless = {**READY_AT_ONCE, "time": "99999999999999h"}
+    created = await bench.client.create(nop(unique, READY_AT_ONCE, endless))
+    found = await until_condition(bench.client, created, "Synced", "False", reason="ReconcileError")
+    condition = condition_of(found, "Synced")
+    assert condition is not None
+    assert condition["message"].startswith("spec.forProvider.conditionAfter[1].time: ")
+    await bench.events.written()
+    fields = f"involvedObject.name={unique}"
+    events = (await bench.client.list(EVENT, namespace="default", fields=fields)).items
+    assert [event["type"] for event in events] == ["Warning"]
+
+
+async def test_a_duration_without_a_unit_is_refused_at_the_door(bench: Workbench, unique: str) -> None:
+    with pytest.raises(Invalid, match=r"spec\.forProvider\.conditionAfter\[0\]\.time"):
+        await bench.client.create(nop(unique, {**READY_AT_ONCE, "time": "10"}))
+
+
+async def test_deletion_is_immediate_even_of_a_resource_that_another_provider_held(
+    bench: Workbench, unique: str
+) -> None:
+    NopController(bench).start()
+    plain, held = nop(f"{unique}-plain", READY_AT_ONCE), nop(f"{unique}-held", READY_AT_ONCE)
+    held["metadata"]["finalizers"] = ["finalizer.managedresource.crossplane.io"]
+    for obj in (plain, held):
+        created = await bench.client.create(obj)
+        await until_condition(bench.client, created, "Ready")
+        await bench.client.delete(NOP_RESOURCE, obj["metadata"]["name"], namespace="default")
+    assert await read(bench.client, NOP_RESOURCE, f"{unique}-plain", "default") is None
+
+    async def gone() -> bool:
+        return await read(bench.client, NOP_RESOURCE, f"{unique}-held", "default") is None
+
+    await eventually(gone, "the finalizer of another provider is removed")
+
+
+# -- time, restarts and size, on the embedded engine
+
+
+async def idle(bench: Workbench) -> None:
+    """Let everything that can happen without time passing happen."""
+    for _ in range(300):
+        await asyncio.sleep(0.001)
+
+
+async def test_under_a_virtual_clock_each_condition_comes_at_its_moment_and_no_timer_is_left() -> None:
+    clock = VirtualClock()
+    async with embedded_bench(clock=clock) as bench:
+        NopController(bench).start()
+        created = await bench.client.create(nop("n", after(30, status="False", reason="Creating"), after(3600)))
+
+        async def ready() -> str | None:
+            await idle(bench)
+            condition = condition_of(await stored(bench, created), "Ready")
+            return condition["status"] if condition else None
+
+        assert await ready() is None
+        await clock.advance(29)
+        assert await ready() is None
+        await clock.advance(1)
+        assert await ready() == "False"
+        await clock.advance(3569)
+        assert await ready() == "False"
+        await clock.advance(1)
+        assert await ready() == "True"
+        at_rest = (await stored(bench, created))["metadata"]["resourceVersion"]
+        assert await NopController(bench).reconcile(ObjectKey("default", "n")) == Result()
+        await clock.advance(timedelta(days=1).total_seconds())
+        await idle(bench)
+        assert (await stored(bench, created))["metadata"]["resourceVersion"] == at_rest
+
+
+async def test_a_restart_writes_nothing_and_remembers_what_is_to_come(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    kinds: tuple[GroupVersionKind, ...] = (NOP_RESOURCE, SECRET, EVENT)
+
+    async def versions(bench: Workbench) -> dict[str, str]:
+        await idle(bench)
+        await bench.events.written()
+        return {
+            f"{kind.kind} {obj['metadata']['name']}": obj["metadata"]["resourceVersion"]
+            for kind in kinds
+            for obj in (await bench.client.list(kind)).items
+        }
+
+    async with embedded_bench(tmp_path, clock=clock) as bench:
+        NopController(bench).start()
+        await bench.client.create(nop("done", READY_AT_ONCE, writeConnectionSecretToRef={"name": "done"}))
+        await bench.client.create(nop("wrong", {**READY_AT_ONCE, "time": "99999999999999h"}))
+        later = await bench.client.create(nop("later", after(60)))
+        before = await versions(bench)
+        assert len(before) == 5
+    await clock.advance(30)
+    async with embedded_bench(tmp_path, clock=clock) as bench:
+        NopController(bench).start()
+        assert await versions(bench) == before
+        await clock.advance(29)
+        assert await versions(bench) == before
+        await clock.advance(1)
+        await until_condition(bench.client, later, "Ready")
+
+
+async def test_a_thousand_become_ready_within_seconds_with_one_write_each(
+    record_property: Callable[[str, object], None],
+) -> None:
+    count = 1000
+    async with embedded_bench() as bench:
+        NopController(bench).start()
+        await idle(bench)
+        before = int((await bench.client.list(NOP_RESOURCE)).resource_version)
+        began = time.perf_counter()
+        await asyncio.gather(*(bench.client.create(nop(f"n{index}", READY_AT_ONCE)) for index in range(count)))
+
+        async def all_ready() -> bool:
+            items = (await bench.client.list(NOP_RESOURCE)).items
+            return all(condition_of(obj, "Ready") for obj in items)
+
+        await eventually(all_ready, "all are ready", seconds=10)
+        record_property("seconds", round(time.perf_counter() - began, 3))
+        await idle(bench)
+        written = int((await bench.client.list(NOP_RESOURCE)).resource_version) - before
+        assert written == 2 * count  # its creation and its status
