@@ -1,0 +1,518 @@
+"""Our kinds on either engine: installed once, complete, and refusing what would not work."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+import planform
+from planform.api.extensions import crds
+from planform.api.extensions.policies import POLICY
+from planform.api.kinds import Object, gvk_of
+from planform.api.names import COMPOSITION_REVISION, CRD, XRD
+from planform.app import Settings, open_control_plane
+from planform.client.kubeconfig import find_connection
+from planform.client.kubernetes import KubernetesClient
+from planform.client.protocol import Client, Patch, PatchType
+from planform.clock import SystemClock
+from planform.controllers.crds import VERSION_ANNOTATION, ensure_crds
+from planform.controllers.workbench import Workbench
+from planform.errors import Invalid, NotFound
+from tests.controllers.conftest import ENGINES
+from tests.harness.planes import embedded_bench, eventually
+
+HERE = Path(__file__).parent
+EXAMPLES: list[Object] = yaml.safe_load((HERE / "kinds.yaml").read_text())
+DESIGNS: list[Object] = list(yaml.safe_load_all((HERE / "designs.yaml").read_text()))
+PRINTED = [
+    "functions design: Composition of resources",
+    "functions design: v2alpha1 Composition of two functions",
+    "functions design: v1beta1 Function",
+    "functions design: v1beta1 Function with an endpoint in its status",
+    "functions design: v2alpha1 Composition with Go templates",
+    "functions design: v2alpha1 Composition with a Starlark script",
+    "functions design: Composition that calls patch-and-transform",
+    "revisions design: Composition of resources",
+    "revisions design: v1alpha1 CompositionRevision",
+    "rollout design: Function with two active revisions",
+    "rollout design: labelled Function",
+    "rollout design: Composition that selects a function revision, with an empty input",
+    "extra resources design: Composition with an environment",
+    "extra resources design: Composition whose steps have names",
+    "extra resources design: Composition of one step that has a name",
+    "extra resources design: Composition with allowed resources",
+]
+
+
+def _named(example: Object, unique: str) -> Object:
+    found: Object = yaml.safe_load(yaml.safe_dump(example).replace("NAME", unique))
+    return found
+
+
+def _example(kind: str, unique: str, version: str = "") -> Object:
+    found = [each for each in EXAMPLES if each["kind"] == kind and each["apiVersion"].endswith(version)]
+    return _named(found[0], unique)
+
+
+async def _exists(client: Client, obj: Object) -> Object:
+    return await client.get(gvk_of(obj), obj["metadata"]["name"], namespace=obj["metadata"].get("namespace") or "")
+
+
+async def _remove(client: Client, obj: Object) -> None:
+    await client.delete(gvk_of(obj), obj["metadata"]["name"], namespace=obj["metadata"].get("namespace") or "")
+
+
+# -- installing
+
+
+async def test_a_second_start_writes_nothing_and_leaves_every_crd_as_it_was(bench: Workbench) -> None:
+    before = [(await bench.client.get(CRD, crd["metadata"]["name"]))["metadata"] for crd in crds()]
+    assert await ensure_crds(bench.client, clock=bench.clock) == 0
+    after = [(await bench.client.get(CRD, crd["metadata"]["name"]))["metadata"] for crd in crds()]
+    assert [each["resourceVersion"] for each in before] == [each["resourceVersion"] for each in after]
+
+
+async def test_what_somebody_changed_is_set_right_with_one_write(bench: Workbench) -> None:
+    crd = await bench.client.get(CRD, "clusterusages.protection.crossplane.io")
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] = []
+    crd["metadata"]["annotations"]["note"] = "keep me"
+    await bench.client.update(crd)
+    assert await ensure_crds(bench.client, clock=bench.clock) == 1
+    found = await bench.client.get(CRD, crd["metadata"]["name"])
+    assert [column["name"] for column in found["spec"]["versions"][0]["additionalPrinterColumns"]][-1] == "AGE"
+    assert found["metadata"]["annotations"]["note"] == "keep me"
+    assert await ensure_crds(bench.client, clock=bench.clock) == 0
+
+
+async def test_the_crd_of_a_newer_planform_is_left_alone(bench: Workbench) -> None:
+    name = "clusterusages.protection.crossplane.io"
+    crd = await bench.client.get(CRD, name)
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] = []
+    crd["metadata"]["annotations"][VERSION_ANNOTATION] = "999.0.0"
+    newer = await bench.client.update(crd)
+    assert await ensure_crds(bench.client, clock=bench.clock) == 0
+    assert (await bench.client.get(CRD, name))["spec"] == newer["spec"]
+    newer = await bench.client.get(CRD, name)
+    newer["metadata"]["annotations"][VERSION_ANNOTATION] = planform.__version__
+    await bench.client.update(newer)
+    assert await ensure_crds(bench.client, clock=bench.clock) == 1
+
+
+async def test_a_version_in_which_objects_are_stored_is_kept_when_planform_no_longer_has_it(bench: Workbench) -> None:
+    name = "clusterusages.protection.crossplane.io"
+    crd = await bench.client.get(CRD, name)
+    old = copy.deepcopy(crd["spec"]["versions"][0])
+    crd["spec"]["versions"][0]["storage"] = False
+    crd["spec"]["versions"].append({**old, "name": "v1alpha9", "storage": True})
+    await bench.client.update(crd)
+    assert await ensure_crds(bench.client, clock=bench.clock) == 1
+    found = await bench.client.get(CRD, name)
+    assert {each["name"]: each["storage"] for each in found["spec"]["versions"]} == {"v1beta1": True, "v1alpha9": False}
+    assert "v1alpha9" in found["status"]["storedVersions"]
+    assert await ensure_crds(bench.client, clock=bench.clock) == 0
+    found["status"]["storedVersions"] = ["v1beta1"]
+    await bench.client.update(found, subresource="status")
+    assert await ensure_crds(bench.client, clock=bench.clock) == 1
+    left = await bench.client.get(CRD, name)
+    assert [each["name"] for each in left["spec"]["versions"]] == ["v1beta1"]
+
+
+async def test_processes_that_start_at_once_write_each_crd_once(bench: Workbench) -> None:
+    for name in ("clusterusages.protection.crossplane.io", "usages.protection.crossplane.io"):
+        crd = await bench.client.get(CRD, name)
+        crd["spec"]["versions"][0]["additionalPrinterColumns"] = []
+        await bench.client.update(crd)
+    writes = await asyncio.gather(*(ensure_crds(bench.client, clock=bench.clock) for _ in range(4)))
+    assert sum(writes) == 2
+
+
+async def test_first_start_of_the_embedded_engine_writes_each_crd_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+
+    async def counted(client: Client, *, clock: Any) -> int:
+        starts = await asyncio.gather(*(ensure_crds(client, clock=clock) for _ in range(3)))
+        written.extend(starts)
+        return sum(starts)
+
+    monkeypatch.setattr("tests.harness.planes.ensure_crds", counted)
+    async with embedded_bench():
+        assert sum(written) == len(crds())
+
+
+# -- what is accepted
+
+
+@pytest.mark.parametrize("example", [pytest.param(each, id=f"{gvk_of(each)}") for each in EXAMPLES])
+async def test_every_field_of_a_full_example_comes_back(bench: Workbench, unique: str, example: Object) -> None:
+    wanted = _named(example, unique)
+    await bench.client.create(wanted)
+    try:
+        found = await _exists(bench.client, wanted)
+        for section in ("spec", "data"):
+            for name, value in (wanted.get(section) or {}).items():
+                assert found[section][name] == value, name
+    finally:
+        await _remove(bench.client, wanted)
+
+
+@pytest.mark.parametrize(("document", "which"), list(zip(DESIGNS, PRINTED, strict=True)), ids=PRINTED)
+async def test_manifest_of_a_design_is_accepted_as_printed(bench: Workbench, document: Object, which: str) -> None:
+    wanted = copy.deepcopy(document)
+    if which == "revisions design: v1alpha1 CompositionRevision":
+        wanted["metadata"]["ownerReferences"][0]["uid"] = (
+            "8b1f2f0e-0000-4000-8000-000000000000"  # no API takes it without
+        )
+    if which == "extra resources design: Composition with allowed resources":
+        wanted["spec"]["compositeTypeRef"] = {"apiVersion": "example.org/v1", "kind": "XR"}  # printed without: a sketch
+    made = await bench.client.create(wanted, dry_run=True)
+    for name, value in wanted["spec"].items():
+        assert made["spec"][name] == value
+
+
+async def test_alias_and_current_version_are_one_object(bench: Workbench, unique: str) -> None:
+    old = {**_example("Composition", unique), "apiVersion": "apiextensions.crossplane.io/v2alpha1"}
+    await bench.client.create(old)
+    try:
+        found = await bench.client.get(gvk_of(_example("Composition", unique)), unique)
+        assert found["apiVersion"] == "apiextensions.crossplane.io/v1" and found["spec"] == old["spec"]
+    finally:
+        await _remove(bench.client, old)
+
+
+@pytest.fixture(params=ENGINES)
+async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    """A client that speaks HTTP to either engine."""
+    clock, rng = SystemClock(), Random(7)
+    if request.param == "kubernetes":
+        path: Path = request.getfixturevalue("kubernetes_engine").kubeconfig
+        async with KubernetesClient(find_connection(clock=clock, path=path), clock=clock, rng=rng) as client:
+            await ensure_crds(client, clock=clock)
+            yield client
+        return
+    async with open_control_plane(Settings(data=None)) as plane:
+        connection = find_connection(clock=clock, path=plane.kubeconfig)
+        async with KubernetesClient(connection, clock=clock, rng=rng) as client:
+            await ensure_crds(client, clock=clock)
+            yield client
+
+
+async def test_old_versions_warn_on_the_wire_and_say_what_to_use(
+    wire: Client, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    aliases = {
+        "Composition": ["v2alpha1"],
+        "CompositionRevision": ["v1alpha1", "v1beta1"],
+        "EnvironmentConfig": ["v1alpha1"],
+        "Function": ["v1beta1"],
+        "FunctionRevision": ["v1beta1"],
+        "CompositeResourceDefinition": ["v1"],
+    }
+    with caplog.at_level(logging.WARNING):
+        for kind, versions in aliases.items():
+            for version in versions:
+                obj = _example(kind, unique)
+                group = obj["apiVersion"].partition("/")[0]
+                await wire.create({**obj, "apiVersion": f"{group}/{version}"}, dry_run=True)
+                assert f"{group}/{version} {kind} is deprecated; use {group}/" in caplog.text
+
+
+# -- what is refused
+
+Change = Callable[[Object], object]
+LEGACY, MODERN = ("CompositeResourceDefinition", "v1"), ("CompositeResourceDefinition", "v2")
+REFUSED: dict[str, tuple[tuple[str, str], Change, str]] = {
+    "an XRD whose name is not plural and group": (MODERN, lambda o: o["spec"].update(group="other.org"), "plural"),
+    "an XRD with an upper-case plural": (MODERN, lambda o: o["spec"]["names"].update(singular="Thing"), "lower case"),
+    "claims of a modern XRD": (MODERN, lambda o: o["spec"].update(claimNames={"kind": "C", "plural": "cs"}), "claims"),
+    "connection keys of a modern XRD": (
+        MODERN,
+        lambda o: o["spec"].update(connectionSecretKeys=["a"]),
+        "connectionSecretKeys",
+    ),
+    "a new v2 XRD of legacy scope": (MODERN, lambda o: o["spec"].update(scope="LegacyCluster"), "LegacyCluster"),
+    "an unknown scope": (MODERN, lambda o: o["spec"].update(scope="Galaxy"), "Unsupported value"),
+    "no version": (MODERN, lambda o: o["spec"].update(versions=[]), "versions"),
+    "no referenceable version": (
+        MODERN,
+        lambda o: o["spec"]["versions"][0].update(referenceable=False),
+        "exactly one version must be referenceable",
+    ),
+    "two referenceable versions": (
+        MODERN,
+        lambda o: o["spec"]["versions"][1].update(referenceable=True),
+        "exactly one version must be referenceable",
+    ),
+    "two versions of one name": (MODERN, lambda o: o["spec"]["versions"][1].update(name="v1"), "Duplicate value"),
+    "a long deprecation warning": (
+        MODERN,
+        lambda o: o["spec"]["versions"][0].update(deprecationWarning="x" * 257),
+        "256",
+    ),
+    "a claim of the XR's kind": (LEGACY, lambda o: o["spec"]["claimNames"].update(kind="XLegacy"), "claimNames.kind"),
+    "a claim of the XR's plural": (
+        LEGACY,
+        lambda o: o["spec"]["claimNames"].update(plural="legacies"),
+        "claimNames.plural",
+    ),
+    "a claim of the XR's singular": (
+        LEGACY,
+        lambda o: o["spec"]["claimNames"].update(singular="xlegacy"),
+        "claimNames.singular",
+    ),
+    "a v1 conversion that is no webhook": (
+        LEGACY,
+        lambda o: o["spec"].update(conversion={"strategy": "None"}),
+        "Webhook",
+    ),
+    "claims of a namespaced v1 XRD": (
+        LEGACY,
+        lambda o: o["spec"].update(scope="Namespaced"),
+        "only scope LegacyCluster",
+    ),
+    "no pipeline": (("Composition", ""), lambda o: o["spec"].pop("pipeline"), "pipeline"),
+    "an empty pipeline": (("Composition", ""), lambda o: o["spec"].update(pipeline=[]), "pipeline"),
+    "neither mode nor steps": (
+        ("Composition", ""),
+        lambda o: (o["spec"].pop("pipeline"), o["spec"].pop("mode")),
+        "needs a pipeline",
+    ),
+    "mode Resources without any": (("Composition", ""), lambda o: o["spec"].update(mode="Resources"), "one resource"),
+    "an unknown mode": (("Composition", ""), lambda o: o["spec"].update(mode="Magic"), "Unsupported value"),
+    "duplicate steps": (
+        ("Composition", ""),
+        lambda o: o["spec"]["pipeline"][1].update(name="first"),
+        "a name of its own",
+    ),
+    "a step without a name": (("Composition", ""), lambda o: o["spec"]["pipeline"][1].pop("name"), "needs a name"),
+    "a step with two names": (
+        ("Composition", ""),
+        lambda o: o["spec"]["pipeline"][0].update(name="x"),
+        "alias of step",
+    ),
+    "a step without a function": (
+        ("Composition", ""),
+        lambda o: o["spec"]["pipeline"][0].pop("functionRef"),
+        "Required",
+    ),
+    "input and inputRef": (
+        ("Composition", ""),
+        lambda o: o["spec"]["pipeline"][1].update(input={"apiVersion": "a/v1", "kind": "B"}),
+        "exclude each other",
+    ),
+    "an input without a kind": (("Composition", ""), lambda o: o["spec"]["pipeline"][0]["input"].pop("kind"), "kind"),
+    "credentials without a secretRef": (
+        ("Composition", ""),
+        lambda o: o["spec"]["pipeline"][0]["credentials"][0].pop("secretRef"),
+        "secretRef",
+    ),
+    "a requirement by name and labels": (
+        ("Composition", ""),
+        lambda o: o["spec"]["pipeline"][0]["requirements"]["requiredResources"][0].update(matchLabels={}),
+        "exclude each other",
+    ),
+    "a timeout that is no duration": (
+        ("Composition", ""),
+        lambda o: o["spec"]["pipeline"][0].update(timeout="5"),
+        "timeout",
+    ),
+    "a share above 100": (("Composition", ""), lambda o: o["spec"]["deletionBudget"].update(maxShare=101), "100"),
+    "a revision without a number": (("CompositionRevision", ""), lambda o: o["spec"].pop("revision"), "Required value"),
+    "more active revisions than are kept": (
+        ("Function", ""),
+        lambda o: o["spec"].update(activeRevisionLimit=5),
+        "must not exceed",
+    ),
+    "a usage of nothing": (("Usage", ""), lambda o: o["spec"]["of"].pop("resourceRef"), "is needed"),
+    "a usage without by and reason": (
+        ("Usage", ""),
+        lambda o: (o["spec"].pop("by"), o["spec"].pop("reason")),
+        "by and reason",
+    ),
+    "a condition after no duration": (
+        ("NopResource", ""),
+        lambda o: o["spec"]["forProvider"]["conditionAfter"][0].update(time="soon"),
+        "time",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_refuses(bench: Workbench, unique: str, what: str) -> None:
+    (kind, version), change, words = REFUSED[what]
+    obj = _example(kind, unique, version)
+    await bench.client.create(obj, dry_run=True)
+    change(obj)
+    with pytest.raises(Invalid, match=words):
+        await bench.client.create(obj, dry_run=True)
+
+
+IMMUTABLE: dict[str, tuple[tuple[str, str], Change]] = {
+    "names of an XRD": (MODERN, lambda o: o["spec"]["names"].update(kind="Other")),
+    "scope of an XRD": (MODERN, lambda o: o["spec"].update(scope="Namespaced")),
+    "claimNames of an XRD": (LEGACY, lambda o: o["spec"]["claimNames"].update(kind="Other")),
+    "claimNames of an XRD, once set": (LEGACY, lambda o: o["spec"].pop("claimNames")),
+    "enforcedCompositionRef of an XRD": (LEGACY, lambda o: o["spec"]["enforcedCompositionRef"].update(name="other")),
+    "compositeTypeRef of a Composition": (
+        ("Composition", ""),
+        lambda o: o["spec"]["compositeTypeRef"].update(kind="Other"),
+    ),
+    "watched kind of a WatchOperation": (("WatchOperation", ""), lambda o: o["spec"]["watch"].update(kind="Secret")),
+}
+
+
+@pytest.mark.parametrize("what", IMMUTABLE)
+async def test_immutable(bench: Workbench, unique: str, what: str) -> None:
+    (kind, version), change = IMMUTABLE[what]
+    made = await bench.client.create(_example(kind, unique, version))
+    try:
+        changed = copy.deepcopy(made)
+        change(changed)
+        with pytest.raises(Invalid, match="immutable"):
+            await bench.client.update(changed)
+    finally:
+        await _remove(bench.client, made)
+
+
+async def test_legacy_xrd_can_be_written_through_v2_and_stays_legacy(bench: Workbench, unique: str) -> None:
+    made = await bench.client.create(_example("CompositeResourceDefinition", unique, "v1"))
+    try:
+        found = await bench.client.get(XRD, made["metadata"]["name"])
+        assert found["spec"]["scope"] == "LegacyCluster" and found["spec"]["claimNames"]["kind"] == "Legacy"
+        found["metadata"]["labels"] = {"written": "through-v2"}
+        found["spec"]["defaultCompositionRef"] = {"name": "other"}
+        written = await bench.client.update(found)
+        assert (
+            written["spec"]["scope"] == "LegacyCluster" and written["spec"]["defaultCompositionRef"]["name"] == "other"
+        )
+    finally:
+        await _remove(bench.client, made)
+
+
+@pytest.mark.parametrize(("version", "scope"), [("v1", "LegacyCluster"), ("v2", "Namespaced")])
+async def test_scope_that_is_not_given_depends_on_the_version(
+    bench: Workbench, unique: str, version: str, scope: str
+) -> None:
+    xrd = _example("CompositeResourceDefinition", unique, "v2")
+    xrd["apiVersion"] = f"apiextensions.crossplane.io/{version}"
+    del xrd["spec"]["scope"], xrd["spec"]["conversion"]
+    made = await bench.client.create(xrd)
+    try:
+        for each in ("v1", "v2"):
+            found = await bench.client.get(XRD._replace(version=each), made["metadata"]["name"])
+            assert found["spec"]["scope"] == scope
+            assert found["spec"]["defaultCompositionUpdatePolicy"] == "Automatic"
+    finally:
+        await _remove(bench.client, made)
+
+
+# -- CompositionRevisions never change
+
+CHANGES: dict[str, Change] = {
+    "a value deep inside the input of a step": lambda o: o["spec"]["pipeline"][0]["input"]["deep"][0]["er"].update(
+        {"and": 2}
+    ),
+    "a new field in the input of a step": lambda o: o["spec"]["pipeline"][0]["input"].update(new=1),
+    "a field that leaves the input of a step": lambda o: o["spec"]["pipeline"][0]["input"].pop("deep"),
+    "metadata of the input of a step": lambda o: o["spec"]["pipeline"][0]["input"]["metadata"].update(name="j"),
+    "kind of the input of a step": lambda o: o["spec"]["pipeline"][0]["input"].update(kind="Other"),
+    "no input at all": lambda o: o["spec"]["pipeline"][0].pop("input"),
+    "one more step": lambda o: o["spec"]["pipeline"].append({"step": "c", "functionRef": {"name": "f"}}),
+    "one step less": lambda o: o["spec"]["pipeline"].pop(),
+    "another order of steps": lambda o: o["spec"]["pipeline"].reverse(),
+    "a function": lambda o: o["spec"]["pipeline"][0]["functionRef"].update(name="other"),
+    "a label selector": lambda o: o["spec"]["pipeline"][0]["functionRevisionSelector"]["matchLabels"].update(
+        channel="b"
+    ),
+    "the kind of XRs": lambda o: o["spec"]["compositeTypeRef"].update(kind="Other"),
+    "a field that is added": lambda o: o["spec"].update(environment={"defaultData": {"a": 1}}),
+    "a field that is removed": lambda o: o["spec"].pop("deletionBudget"),
+    "a lower number": lambda o: o["spec"].update(revision=2),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+async def test_revision_refuses(bench: Workbench, unique: str, what: str) -> None:
+    made = await bench.client.create(_example("CompositionRevision", unique))
+    try:
+        changed = copy.deepcopy(made)
+        CHANGES[what](changed)
+        assert changed != made
+        with pytest.raises(Invalid):
+            await bench.client.update(changed)
+        assert await bench.client.get(COMPOSITION_REVISION, made["metadata"]["name"]) == made
+    finally:
+        await _remove(bench.client, made)
+
+
+async def test_revision_in_resources_mode_refuses_a_change_inside_a_base(bench: Workbench, unique: str) -> None:
+    example = next(each for each in EXAMPLES if each["metadata"]["name"] == "NAME-resources")
+    revision = _named({**example, "kind": "CompositionRevision"}, unique)
+    revision["spec"]["revision"] = 1
+    made = await bench.client.create(revision)
+    try:
+        changes: list[Change] = [
+            lambda o: o["spec"]["resources"][0]["base"]["data"].update(a="c"),
+            lambda o: o["spec"]["resources"][0]["patches"][1]["transforms"][0]["convert"].update(toType="int"),
+            lambda o: o["spec"]["environment"]["defaultData"]["a"].update(b=2),
+        ]
+        for change in changes:
+            changed = copy.deepcopy(made)
+            change(changed)
+            with pytest.raises(Invalid, match="immutable"):
+                await bench.client.update(changed)
+    finally:
+        await _remove(bench.client, made)
+
+
+async def test_revision_takes_a_higher_number_owners_annotations_and_a_status(bench: Workbench, unique: str) -> None:
+    made = await bench.client.create(_example("CompositionRevision", unique))
+    try:
+        made["spec"]["revision"] = 7
+        made["metadata"]["annotations"] = {"a": "b"}
+        made["metadata"]["ownerReferences"] = [
+            {"apiVersion": "apiextensions.crossplane.io/v1", "kind": "Composition", "name": unique, "uid": unique}
+        ]
+        written = await bench.client.update(made)
+        assert written["spec"]["revision"] == 7
+        written["status"] = {"composites": 3}
+        assert (await bench.client.update(written, subresource="status"))["status"] == {"composites": 3}
+    finally:
+        await _remove(bench.client, made)
+
+
+async def test_revision_keeps_its_labels_where_admission_policies_exist(bench: Workbench, unique: str) -> None:
+    try:
+        await bench.client.kind(POLICY)
+    except NotFound:
+        pytest.skip("this engine has no admission policies: its revision guard does it")
+    made = await bench.client.create(_example("CompositionRevision", unique))
+    name = made["metadata"]["name"]
+
+    def label(**labels: str | None) -> Any:
+        patch = Patch(PatchType.MERGE, {"metadata": {"labels": labels}})
+        return bench.client.patch(COMPOSITION_REVISION, name, patch, dry_run=True)
+
+    async def refused() -> bool:
+        try:
+            await label(channel="alpha")
+        except Invalid:
+            return True
+        return False
+
+    try:
+        await eventually(refused, "the policy is in force")
+        with pytest.raises(Invalid, match="labels of a CompositionRevision are immutable"):
+            await label(**{"crossplane.io/composition-name": None})
+        with pytest.raises(Invalid, match="labels of a CompositionRevision are immutable"):
+            await label(**{"crossplane.io/composition-name": "other"})
+        await label(**{"crossplane.io/composition-spec-hash": "1"})
+    finally:
+        await _remove(bench.client, made)
