@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from planform.clock import VirtualClock
 from planform.composition.pipeline import PipelineOutcome, resolver_for, run_pipeline
 from planform.composition.plan import plan
-from planform.composition.recording import run_record
+from planform.composition.recording import WitnessedCredentials, run_record
 from planform.composition.steps import parse_pipeline
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.runner import FunctionRevision
@@ -203,3 +203,13 @@ async def test_a_step_whose_function_is_not_there_is_recorded_with_the_xr() -> N
 async def test_credentials_and_connection_details_are_named_as_secrets() -> None:
     record = await record_of("make", "encrypt")
     assert record.secrets == {b"hunter2-hunter2", b"pa55word"}
+
+
+async def test_credentials_of_a_call_that_failed_are_witnessed() -> None:
+    credentials = WitnessedCredentials(Vault())
+    assert await credentials.read("system", "aws") == {"token": b"hunter2-hunter2"}
+    outcome = await outcome_of("nobody")
+    record = run_record(
+        XR, outcome, None, started=STARTED, seconds=0, trigger="spec changed", secrets=credentials.values
+    )
+    assert record.secrets == {b"hunter2-hunter2"}

@@ -10,9 +10,9 @@ what was written is whole.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
+import zlib
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 _DELAY: Final = 0.05
 """Seconds that a run waits for company: one transaction for many costs little more than for one."""
+_IDENTITY: Final = ("uid", "apiVersion", "kind", "namespace", "name", "started")
 _BATCH: Final = 64
 _QUEUED_RUNS: Final = 4096
 _QUEUED_BYTES: Final = 64 << 20
@@ -145,17 +146,34 @@ class Journal:
         await self.flush()
         try:
             return await self._worker.run(lambda: read(self._database))
-        except (sqlite3.Error, msgspec.DecodeError, OSError) as error:
+        except (sqlite3.Error, zlib.error, msgspec.MsgspecError, ValueError) as error:
             self._complain(f"cannot read the journal: {error}")
             return nothing
 
     def _open(self) -> None:
+        """In the thread. What cannot be opened is done without: the runs then live in memory."""
         try:
-            self._database = open_file(self._path)
+            database = open_file(self._path)
         except (sqlite3.Error, OSError) as error:
             log.error("cannot open the journal %s: %s; runs are kept in memory only", self._path, error)
-            self._database = open_file(None)
-        self._tables = Tables(self._database, self._limits)
+            self._path = None
+            database = open_file(None)
+        try:
+            self._use(database)
+        except sqlite3.DatabaseError as error:
+            if self._path is None:
+                raise
+            self._start_anew(self._path, error)
+
+    def _use(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._tables = Tables(database, self._limits)
+
+    def _start_anew(self, path: Path, error: Exception) -> None:
+        self._database.close()
+        kept = set_aside(path)
+        log.warning("the journal %s is damaged (%s): starting a new one", path, error, extra={"kept": str(kept)})
+        self._use(open_file(path))
 
     def _write(self, batch: Batch) -> Written:
         """In the thread. A file that turns out to be damaged is set aside, and the batch goes to a new one."""
@@ -164,10 +182,7 @@ class Journal:
         except sqlite3.DatabaseError as error:
             if self._path is None or not is_damage(error):
                 raise
-            self._tables.close()
-            kept = set_aside(self._path)
-            log.warning("the journal is damaged (%s): starting a new one", error, extra={"kept": str(kept)})
-            self._open()
+            self._start_anew(self._path, error)
             return self._tables.write(batch, self._clock.now())
 
     def _complain(self, text: str) -> None:
@@ -196,8 +211,7 @@ async def open_journal(
             yield journal
         finally:
             writing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await writing
+            await asyncio.wait([writing])
             await journal.close()
     finally:
         worker.stop()
@@ -218,7 +232,7 @@ def _entry(run_id: int, record: RunRecord) -> Entry:
         digests[key] = digest = sha256(masked).hexdigest()[:32]
         parts[digest] = masked
     places = {digest: place for place, digest in enumerate(parts)}
-    body = mask.json(encode_run(run, lambda part: places[digests[id(part.value)]]), keep=("started",))
+    body = mask.json(encode_run(run, lambda part: places[digests[id(part.value)]]), keep=_IDENTITY)
     return Entry(_summary(run, mask), body, parts, len(body) + sum(map(len, parts.values())))
 
 
@@ -238,7 +252,7 @@ def _summary(run: Run, mask: RunMask) -> RunSummary:
         namespace=run.namespace,
         started=run.started,
         seconds=run.seconds,
-        trigger=run.trigger,
+        trigger=mask.text(run.trigger),
         composition_revision=run.composition_revision,
         failure=mask.text(run.failure),
     )

@@ -38,8 +38,7 @@ class RunMask:
             return raw
         value = orjson.loads(raw)
         masked = self._masked(value)
-        for field in keep:
-            masked[field] = value[field]
+        masked |= {field: value[field] for field in keep if field in value}
         return orjson.dumps(masked, option=orjson.OPT_SORT_KEYS)
 
     def text(self, text: str) -> str:

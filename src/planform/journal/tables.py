@@ -246,7 +246,7 @@ def run_of(database: sqlite3.Connection, run: int) -> Run | None:
     ids = array("q", row[1]).tolist()
     found = database.execute(f"SELECT id, content FROM parts WHERE id {_AMONG}", (orjson.dumps(ids).decode(),))
     contents = {id: orjson.loads(zlib.decompress(content)) for id, content in found.fetchall()}
-    return decode_run(zlib.decompress(row[0]), [contents[id] for id in ids])
+    return decode_run(zlib.decompress(row[0]), [contents.get(id) for id in ids])
 
 
 def standing_of(database: sqlite3.Connection, kind: str) -> dict[str, bytes]:
