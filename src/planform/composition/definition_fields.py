@@ -44,10 +44,10 @@ def _references(*, namespaced: bool) -> Object:
 
 
 def modern_machinery(xrd: Mapping[str, Any], *, namespaced: bool) -> Object:
-    """Fields of an XR under `spec.crossplane`."""
+    """Fields of an XR under `spec.crossplane`, which is always there: defaults within an absent object do not apply."""
     properties = _selection(xrd, policy_default=True)
     properties["resourceRefs"] = _references(namespaced=namespaced)
-    return {"type": "object", "properties": properties}
+    return {"type": "object", "default": {}, "properties": properties}
 
 
 def legacy_machinery(xrd: Mapping[str, Any]) -> Object:

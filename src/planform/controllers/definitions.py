@@ -1,0 +1,349 @@
+"""XRDs become served kinds: a CRD for the XRs and one for the claims, with controllers for the objects of each.
+
+A pass says what should be (finalizers, roles, CRDs, running controllers, conditions) and writes only what is not; it
+waits by ending, and a watch of CRDs brings the key back. What served before a change that is refused goes on serving,
+and the controllers of its objects go on running: a typing mistake in an XRD must not stop the XRs that live.
+
+Deletion undoes it from the outside in, claims before XRs: all objects, then their controllers, then the CRD, then the
+finalizer. Objects lose their own finalizers only while their controllers run, so these are started again when the
+process was restarted in between. A CRD that this XRD does not control stays, with its objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import (
+    CLUSTER_ROLE,
+    CRD,
+    DEFINED_FINALIZER,
+    EXTENSIONS_GROUP,
+    OFFERED_FINALIZER,
+    XRD,
+    is_paused,
+)
+from planform.client.informer import Change, ObjectKey
+from planform.composition.definition_roles import definition_roles
+from planform.composition.definitions import (
+    InvalidDefinition,
+    check_replaceable,
+    claim_crd,
+    claim_crd_name,
+    claim_kind,
+    composite_crd,
+    is_controlled_by,
+    xr_kind,
+)
+from planform.composition.xr import XrCondition
+from planform.controllers.departures import Departures
+from planform.controllers.workbench import Workbench
+from planform.controllers.writing import add_finalizer, remove_finalizer, set_status
+from planform.errors import ApiError, BadRequest, Invalid, NotFound, PlanformError
+from planform.reconcile.controller import Controller, Result
+from planform.reconcile.sources import Source, to_owner, to_self
+
+NAME: Final = "definitions"
+MANAGER: Final = "apiextensions.crossplane.io/definition"
+
+
+class InstanceControllers(Protocol):
+    """Runs the controller of an XRD's XRs, or of its claims."""
+
+    async def start(self, xrd: Object) -> None:
+        """Run it for the XRD as it is now; nothing happens if it runs for this generation already."""
+        ...
+
+    async def stop(self, xrd_name: str) -> None:
+        """End it once its reconciles in hand are done; nothing happens if it does not run."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of the two kinds that an XRD may bring."""
+
+    condition: Literal["Established", "Offered"]
+    watching: str
+    terminating: str
+    finalizer: str
+    controller_field: str
+    crd_name: Callable[[Mapping[str, Any]], str | None]
+    crd: Callable[[Mapping[str, Any]], Object | None]
+    kind: Callable[[Mapping[str, Any]], GroupVersionKind | None]
+    instances: InstanceControllers
+
+
+class DefinitionController:
+    """Reconciles XRDs; `composites` and `claims` run what each of them brings."""
+
+    def __init__(self, bench: Workbench, composites: InstanceControllers, claims: InstanceControllers) -> None:
+        self._bench = bench
+        self._client = bench.client
+        self._controller: Controller[ObjectKey] = bench.controller(NAME, self.reconcile)
+        self._composites = _Part(
+            condition="Established",
+            watching="WatchingCompositeResource",
+            terminating="TerminatingCompositeResource",
+            finalizer=DEFINED_FINALIZER,
+            controller_field="compositeResourceType",
+            crd_name=lambda xrd: str(xrd["metadata"]["name"]),
+            crd=composite_crd,
+            kind=xr_kind,
+            instances=composites,
+        )
+        self._claims = _Part(
+            condition="Offered",
+            watching="WatchingCompositeResourceClaim",
+            terminating="TerminatingCompositeResourceClaim",
+            finalizer=OFFERED_FINALIZER,
+            controller_field="compositeResourceClaimType",
+            crd_name=claim_crd_name,
+            crd=claim_crd,
+            kind=claim_kind,
+            instances=claims,
+        )
+        self._xrd_of: dict[str, str] = {}  # by the name of a CRD, also one that is not ours and may go one day
+        self._departures: dict[str, Departures] = {}  # by the name of the CRD whose objects are being deleted
+
+    def start(self) -> None:
+        """Run it on the plane, with its watches of XRDs, their CRDs and their roles."""
+        owner = to_owner(EXTENSIONS_GROUP, XRD.kind, cluster_scoped=True)
+        sources = [Source(XRD, to_self), Source(CRD, self._waiting_for), Source(CLUSTER_ROLE, owner)]
+        self._bench.plane.start(self._controller, sources)
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        xrd = await self._read(XRD, key.name)
+        if xrd is None:
+            await self._forget(key.name)
+            return Result()
+        for part in (self._composites, self._claims):
+            if crd_name := part.crd_name(xrd):
+                self._xrd_of[crd_name] = key.name
+        if is_paused(xrd):
+            await self._keep_running(xrd)
+        elif xrd["metadata"].get("deletionTimestamp"):
+            await self._withdraw(xrd)
+        else:
+            await self._serve(xrd)
+        return Result()
+
+    def _waiting_for(self, crd: Change) -> Iterable[ObjectKey]:
+        name = self._xrd_of.get(crd.key.name)
+        return (ObjectKey("", name),) if name else ()
+
+    # -- serving
+
+    async def _serve(self, xrd: Object) -> None:
+        parts = [self._composites, self._claims] if xrd["spec"].get("claimNames") else [self._composites]
+        try:
+            wanted = [(part, crd) for part in parts if (crd := part.crd(xrd))]
+        except InvalidDefinition as error:
+            await self._keep_running(xrd)
+            await self._report(xrd, [_refused(part, error) for part in parts])
+            return
+        for part in parts:
+            xrd = await add_finalizer(self._client, xrd, part.finalizer, manager=MANAGER)
+        await self._grant_roles(xrd)
+        verdicts: list[XrCondition] = []
+        types: Object = {}
+        for part, crd in wanted:  # claims are of use only when their XRs are served
+            verdict = await self._serve_part(xrd, part, crd)
+            verdicts += [verdict] if verdict else []
+            if verdict is None or verdict.status != "True":
+                break
+            kind = part.kind(xrd)
+            if kind is not None:
+                types[part.controller_field] = {"apiVersion": kind.api_version, "kind": kind.kind}
+        await self._report(xrd, verdicts, types)
+
+    async def _serve_part(self, xrd: Object, part: _Part, wanted: Object) -> XrCondition | None:
+        """The condition that tells how it went; None while there is nothing to tell but to wait for the CRD."""
+        try:
+            crd = await self._apply_crd(wanted)
+        except (InvalidDefinition, Invalid, BadRequest) as error:
+            await self._keep_running(xrd)
+            return _refused(part, error)
+        if _condition(crd, "Established") != "True":
+            clash = _message(crd, "NamesAccepted") if _condition(crd, "NamesAccepted") == "False" else ""
+            return XrCondition(part.condition, "False", "NamesNotAccepted", clash) if clash else None
+        await part.instances.start(xrd)
+        return XrCondition(part.condition, "True", part.watching)
+
+    async def _apply_crd(self, wanted: Object) -> Object:
+        found = await self._read(CRD, wanted["metadata"]["name"])
+        if found is not None:
+            check_replaceable(found, wanted)
+        return await self._client.apply(wanted, manager=MANAGER, force=True)
+
+    async def _grant_roles(self, xrd: Object) -> None:
+        for role in definition_roles(xrd):
+            found = await self._read(CLUSTER_ROLE, role["metadata"]["name"])
+            if found is None or not _grants(found, role):
+                await self._client.apply(role, manager=MANAGER, force=True)
+
+    async def _keep_running(self, xrd: Object) -> None:
+        """Have the controllers run of every kind that is served as this XRD's, whatever else holds the XRD up."""
+        for part in (self._composites, self._claims):
+            crd = await self._own_crd(xrd, part)
+            if crd is None or _condition(crd, "Established") != "True":
+                continue
+            try:
+                kind = part.kind(xrd)
+            except InvalidDefinition:
+                continue
+            if kind is not None and kind.version == _stored_version(crd):
+                await part.instances.start(xrd)
+
+    # -- withdrawing
+
+    async def _withdraw(self, xrd: Object) -> None:
+        """Take the next step of a deletion. Each step ends in a change that brings the key back for the one after."""
+        finalizers = xrd["metadata"].get("finalizers") or ()
+        held = [part for part in (self._claims, self._composites) if part.finalizer in finalizers]
+        fresh = [part for part in held if _reason(xrd, part.condition) != part.terminating]
+        xrd = await self._report(xrd, [_terminating(xrd, part) for part in fresh])
+        if held and await self._is_withdrawn(xrd, held[0]):
+            await remove_finalizer(self._client, xrd, held[0].finalizer, manager=MANAGER)
+
+    async def _is_withdrawn(self, xrd: Object, part: _Part) -> bool:
+        """Whether nothing of the part is left; if something is, what can be done about it now has been done."""
+        crd = await self._own_crd(xrd, part)
+        if crd is not None and await self._has_objects(xrd, part, crd):
+            return False
+        await part.instances.stop(xrd["metadata"]["name"])
+        if crd_name := part.crd_name(xrd):
+            self._stop_watching(crd_name)
+        if crd is None:
+            return True
+        if not crd["metadata"].get("deletionTimestamp"):
+            try:
+                await self._client.delete(CRD, crd["metadata"]["name"], uid=crd["metadata"]["uid"])
+            except NotFound:
+                pass
+        return False
+
+    async def _has_objects(self, xrd: Object, part: _Part, crd: Object) -> bool:
+        """Whether the kind still has objects; all of them are being deleted then, and their controllers run."""
+        kind, name = _served_kind(crd), crd["metadata"]["name"]
+        if kind is None:
+            return False  # the API has no way to them; deleting the CRD does
+        departures = self._departures.get(name)
+        if departures is None:
+            key = ObjectKey("", xrd["metadata"]["name"])
+            departures = Departures(self._bench, kind, lambda: self._controller.queue.add(key))
+            self._departures[name] = departures
+        if not await departures.any():
+            return False
+        await self._keep_running(xrd)
+        try:
+            found = await departures.delete_all()
+        except ApiError as error:
+            await self._report(xrd, [_terminating(xrd, part, error.message)])
+            raise
+        if found:
+            await self._report(xrd, [_terminating(xrd, part)])
+        return found
+
+    def _stop_watching(self, crd_name: str) -> None:
+        departures = self._departures.pop(crd_name, None)
+        if departures is not None:
+            departures.close()
+
+    async def _forget(self, xrd_name: str) -> None:
+        """The XRD is gone, perhaps by force: nothing that it brought may go on running."""
+        await self._claims.instances.stop(xrd_name)
+        await self._composites.instances.stop(xrd_name)
+        for crd_name in [crd for crd, name in self._xrd_of.items() if name == xrd_name]:
+            del self._xrd_of[crd_name]
+            self._stop_watching(crd_name)
+
+    # -- reading and telling
+
+    async def _read(self, kind: GroupVersionKind, name: str) -> Object | None:
+        try:
+            return await self._client.get(kind, name)
+        except NotFound:
+            return None
+
+    async def _own_crd(self, xrd: Object, part: _Part) -> Object | None:
+        name = part.crd_name(xrd)
+        crd = await self._read(CRD, name) if name else None
+        return crd if crd is not None and is_controlled_by(crd, xrd) else None
+
+    async def _report(self, xrd: Object, conditions: Sequence[XrCondition], types: Mapping[str, Any] = {}) -> Object:
+        """Write what differs into the status, and tell of each condition that does."""
+        if not conditions:
+            return xrd
+        before = (xrd.get("status") or {}).get("controllers") or {}
+        more = {"controllers": {**before, **types}} if types else {}
+        now = self._bench.timestamp()
+        told = await set_status(self._client, xrd, conditions, now=now, manager=MANAGER, **more)
+        for condition in conditions:
+            if _said(xrd, condition.type) != _said(told, condition.type):
+                kind: Literal["Normal", "Warning"] = "Warning" if _is_refusal(condition) else "Normal"
+                text = condition.message or f"{condition.type} is {condition.status}"
+                self._bench.events.record(told, kind, condition.reason, text, by=NAME)
+        return told
+
+
+def _refused(part: _Part, error: PlanformError) -> XrCondition:
+    reason = error.reason if isinstance(error, InvalidDefinition) else InvalidDefinition.reason
+    return XrCondition(part.condition, "False", reason, error.message)
+
+
+def _is_refusal(condition: XrCondition) -> bool:
+    return condition.status == "False" and not condition.reason.startswith("Terminating")
+
+
+def _terminating(xrd: Mapping[str, Any], part: _Part, problem: str = "") -> XrCondition:
+    waits = f"all {part.crd_name(xrd) or 'objects'} are being deleted, then their CRD"
+    return XrCondition(part.condition, "False", part.terminating, problem or waits)
+
+
+def _grants(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    metadata, expected = found["metadata"], wanted["metadata"]
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    return (
+        found.get("rules") == wanted["rules"]
+        and metadata.get("ownerReferences") == expected["ownerReferences"]
+        and all(labels.get(name) == value for name, value in expected["labels"].items())
+    )
+
+
+def _told(obj: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    """A condition of an object's status; empty if there is none of that type."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((condition for condition in conditions if condition["type"] == type_), {})
+
+
+def _condition(obj: Mapping[str, Any], type_: str) -> str:
+    return str(_told(obj, type_).get("status") or "")
+
+
+def _reason(obj: Mapping[str, Any], type_: str) -> str:
+    return str(_told(obj, type_).get("reason") or "")
+
+
+def _message(obj: Mapping[str, Any], type_: str) -> str:
+    return str(_told(obj, type_).get("message") or "")
+
+
+def _said(obj: Mapping[str, Any], type_: str) -> tuple[str, str, str]:
+    return _condition(obj, type_), _reason(obj, type_), _message(obj, type_)
+
+
+def _stored_version(crd: Mapping[str, Any]) -> str:
+    return next((str(version["name"]) for version in crd["spec"]["versions"] if version["storage"]), "")
+
+
+def _served_kind(crd: Mapping[str, Any]) -> GroupVersionKind | None:
+    """A kind by which the objects can be listed and deleted: as stored, if that version is served."""
+    spec = crd["spec"]
+    served = [str(version["name"]) for version in spec["versions"] if version["served"]]
+    if not served:
+        return None
+    stored = _stored_version(crd)
+    return GroupVersionKind(spec["group"], stored if stored in served else served[0], spec["names"]["kind"])
