@@ -1,0 +1,92 @@
+"""Which revision a package makes, which of its revisions are active, and which have to go. Pure decisions.
+
+A revision is known by its content, not by how often the package object was edited: going back to a package that was
+installed before is going back to its revision, under a new and highest number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from planform.api.names import PACKAGE_LABEL
+from planform.machinery.names import child_name, label_value_problems
+
+VERSION_LABEL: Final = "pkg.crossplane.io/version"
+COPIED_LABELS_ANNOTATION: Final = "planform.dev/copied-labels"
+"""The keys of the labels that a revision has from its package, so that one taken off there is taken off here."""
+
+_SYSTEM_PREFIX: Final = "pkg.crossplane.io/"
+_HEAD_LENGTH: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A revision there is. `works` if it could be called."""
+
+    name: str
+    number: int
+    active: bool
+    works: bool = True
+
+
+def content_of(package: str, runtime: str = "") -> str:
+    """What a package reference stands for: its digest if it has one. `runtime` is what else makes it another thing."""
+    return f"{package.partition('@')[2] or package}|{runtime}"
+
+
+def revision_name(package: str, content: str) -> str:
+    """The name of the package's revision with this content: a DNS label, as Services are named after it."""
+    return child_name(package[:_HEAD_LENGTH].replace(".", "-"), package, "|", content)
+
+
+def number_of(current: str, known: Sequence[Known]) -> int:
+    """The number of the current revision: the highest, which it keeps if it has it."""
+    numbers = {each.name: each.number for each in known}
+    highest = max(numbers.values(), default=0)
+    return highest if highest and numbers.get(current) == highest else highest + 1
+
+
+def active_revisions(known: Sequence[Known], *, limit: int) -> frozenset[str]:
+    """The revisions that are active under the policy Automatic: the `limit` highest-numbered ones.
+
+    As long as none of these works, the newest active one that does stays, so that pipelines have something to call.
+    """
+    newest = sorted(known, key=lambda each: (each.number, each.name), reverse=True)
+    chosen, older = newest[:limit], newest[limit:]
+    if not any(each.works for each in chosen):
+        chosen += [each for each in older if each.active and each.works][:1]
+    return frozenset(each.name for each in chosen)
+
+
+def surplus_revisions(known: Sequence[Known], current: str, *, history: int) -> tuple[str, ...]:
+    """The revisions beyond `history` and one more, oldest first; 0 keeps all. Never the current or an active one."""
+    surplus = len(known) - (history + 1)
+    if not history or surplus <= 0:
+        return ()
+    candidates = [each for each in known if not each.active and each.name != current]
+    candidates.sort(key=lambda each: (each.number, each.name))
+    return tuple(each.name for each in candidates[:surplus])
+
+
+def system_labels(package: str, image: str) -> dict[str, str]:
+    """The labels of a revision that nobody else may set: its package, and the version in the image's tag."""
+    labels = {PACKAGE_LABEL: package}
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    if tag and not label_value_problems(tag):
+        labels[VERSION_LABEL] = tag
+    return labels
+
+
+def copied_labels(*sources: Mapping[str, str]) -> dict[str, str]:
+    """What a revision gets from its package; the last source that has a label counts. System labels are never copied,
+    or a package could pass its revisions off as another's."""
+    return {
+        key: value for source in sources for key, value in sorted(source.items()) if not key.startswith(_SYSTEM_PREFIX)
+    }
+
+
+def stale_labels(present: Mapping[str, str], noted: str, copied: Mapping[str, str]) -> Iterable[str]:
+    """The labels that were copied before and are not any more; labels that users put on the revision stay."""
+    return sorted(key for key in filter(None, noted.split(",")) if key in present and key not in copied)
