@@ -448,6 +448,19 @@ async def test_a_revision_selector_comes_from_the_xr_only_if_the_claim_did_not_p
     )
 
 
+async def test_a_new_revision_selector_on_a_manual_claim_takes_back_its_old_pin(databases: Databases) -> None:
+    manual = {"compositionUpdatePolicy": "Manual", "compositionRevisionSelector": {"matchLabels": {"channel": "a"}}}
+    claim = await databases.claim("orders", {**manual, "compositionRevisionRef": {"name": "small-1"}})
+    xr = await databases.until_xr(await databases.synced(claim), lambda found: revision_of(found) == "small-1")
+    await databases.merge(claim, {"spec": {"compositionRevisionSelector": {"matchLabels": {"channel": "b"}}}})
+    xr = await databases.until_xr(claim, lambda found: revision_of(found) is None)
+    assert xr["spec"]["compositionRevisionSelector"] == {"matchLabels": {"channel": "b"}}
+    await databases.compose(xr, spec={"compositionRevisionRef": {"name": "small-2"}})
+    await databases.ready(claim)
+    assert revision_of(await databases.now(claim)) is None
+    assert revision_of(await databases.now(xr)) == "small-2"
+
+
 # -- status
 
 

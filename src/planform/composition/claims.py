@@ -31,14 +31,7 @@ CONNECTION_SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
 _CLAIM_MACHINERY: Final = frozenset({"compositeDeletePolicy", "resourceRef", "writeConnectionSecretToRef"})
 _XR_MACHINERY: Final = frozenset({"claimRef", "resourceRefs"})
 _STATUS_MACHINERY: Final = frozenset(
-    {
-        "claimConditionTypes",
-        "conditions",
-        "connectionDetails",
-        "lastHandledReconcileAt",
-        "planform",
-        "watchedResourceRefs",
-    }
+    {"claimConditionTypes", "conditions", "connectionDetails", "planform", "watchedResourceRefs"}
 )
 _RESERVED_DOMAINS: Final = ("kubernetes.io", "k8s.io")
 
@@ -119,16 +112,32 @@ def must_be_free(claim: Mapping[str, Any], xr: Mapping[str, Any] | None) -> None
         raise XrTaken(f"{shown} exists and was not made for this claim; to bind it, name it in spec.resourceRef")
 
 
-def pointing_at(claim: Mapping[str, Any], offer: Offer, name: str) -> Object | None:
-    """What must be merged into the claim before its XR is made: the reference, and the finalizer that guards it."""
+def before_the_xr(claim: Mapping[str, Any], xr: Mapping[str, Any] | None, offer: Offer, name: str) -> Object | None:
+    """What must be merged into the claim before its XR is applied; None if it is so already.
+
+    It points at the XR, and a finalizer keeps it until the XR has been seen to.
+    """
     body: Object = {}
     finalizers = claim["metadata"].get("finalizers") or []
     if CLAIM_FINALIZER not in finalizers:
         body["metadata"] = {"finalizers": [*finalizers, CLAIM_FINALIZER]}
+    spec: Object = {}
     reference = {"apiVersion": offer.composite.api_version, "kind": offer.composite.kind, "name": name}
     if claim["spec"].get("resourceRef") != reference:
-        body["spec"] = {"resourceRef": reference}
+        spec["resourceRef"] = reference
+    if xr is not None and _is_unpinned(claim["spec"], xr["spec"], offer):
+        spec["compositionRevisionRef"] = None
+    if spec:
+        body["spec"] = spec
     return body or None
+
+
+def _is_unpinned(ours: Mapping[str, Any], theirs: Mapping[str, Any], offer: Offer) -> bool:
+    """Whether the user asks for another choice of revision: a new selector beside the pin that the last one gave."""
+    manual = all((offer.enforced_policy or spec.get("compositionUpdatePolicy")) == "Manual" for spec in (ours, theirs))
+    selector, pin = ours.get("compositionRevisionSelector"), ours.get("compositionRevisionRef")
+    moved = bool(selector) and selector != theirs.get("compositionRevisionSelector")
+    return manual and moved and bool(pin) and pin == theirs.get("compositionRevisionRef")
 
 
 # -- claim to XR
@@ -320,11 +329,15 @@ def _condition(obj: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
 # -- connection details
 
 
-def published_secret(xr: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Namespace and name of the Secret with the XR's connection details; None if it has published none."""
+def details_place(xr: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Namespace and name of the Secret with the XR's connection details; None if it has no place for them."""
     reference = xr["spec"].get("writeConnectionSecretToRef")
-    published = ((xr.get("status") or {}).get("connectionDetails") or {}).get("lastPublishedTime")
-    return (reference["namespace"], reference["name"]) if reference and published else None
+    return (reference["namespace"], reference["name"]) if reference else None
+
+
+def has_published(xr: Mapping[str, Any]) -> bool:
+    """Whether the XR says that its connection details were written."""
+    return bool(((xr.get("status") or {}).get("connectionDetails") or {}).get("lastPublishedTime"))
 
 
 def secret_for_claim(

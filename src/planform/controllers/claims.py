@@ -17,15 +17,16 @@ from planform.composition.claims import (
     Offer,
     SecretRefused,
     XrTaken,
+    before_the_xr,
     claim_from_xr,
     claim_status,
+    details_place,
+    has_published,
     is_applied,
     is_bound_to,
     must_be_free,
     offer_of,
     ownership_for_claim,
-    pointing_at,
-    published_secret,
     readiness,
     secret_for_claim,
     waiting,
@@ -51,7 +52,7 @@ _SECONDS = 60.0
 class XrNotDeleted(ClaimError):
     """The API refused to delete the XR of a claim that goes; the message says why."""
 
-    reason = "DeleteCompositeResource"
+    reason = "XrNotDeleted"
     retryable = True
 
 
@@ -118,12 +119,12 @@ class ClaimController:
         try:
             await (self._let_go(claim) if deleting else self._keep(claim, key))
         except XrTaken as error:
-            await self._fail(claim, error, error.reason)  # and wait until that XR changes
-        except Conflict:
-            raise
+            await self._say(claim, _failure(error), "Warning", error.reason)  # and wait until that XR changes
+        except (Conflict, SecretRefused):
+            raise  # the one is no news, the other has been shown with the rest of the status
         except PlanformError as error:
-            verb = "DeleteCompositeResource" if deleting else "ConfigureCompositeResource"
-            await self._fail(claim, error, error.reason if isinstance(error, ClaimError) else verb)
+            doing = "DeleteCompositeResource" if deleting else "ConfigureCompositeResource"
+            await self._say(claim, _failure(error), "Warning", doing)
             raise
         return Result()
 
@@ -135,13 +136,19 @@ class ClaimController:
         self._refused.setdefault(name, set()).add(key)
         xr = await self._read(self._offer.composite, name)
         must_be_free(claim, xr)
-        self._refused.get(name, set()).discard(key)
+        self._forget(name, key)
         # The claim points at its XR, and is held back from going, before there is one: a crash leaves a reference to
         # nothing, which the next pass fills. The other order leaves an XR that nobody finds.
-        claim = await self._write(claim, pointing_at(claim, self._offer, name))
+        claim = await self._write(claim, before_the_xr(claim, xr, self._offer, name))
         xr = await self._apply(claim, xr, name)
         claim = await self._write(claim, claim_from_xr(claim, xr, self._offer))
         await self._show(claim, xr)
+
+    def _forget(self, name: str, key: ObjectKey) -> None:
+        waiting = self._refused.get(name, set())
+        waiting.discard(key)
+        if not waiting:
+            self._refused.pop(name, None)
 
     async def _apply(self, claim: Object, xr: Object | None, name: str) -> Object:
         wanted = xr_from_claim(claim, xr, self._offer, name)
@@ -178,7 +185,8 @@ class ClaimController:
                 published = await self._publish(claim, xr)
             except SecretRefused as error:
                 refused = error
-                synced = self._failure(claim, error, error.reason)
+                synced = _failure(error)
+                self._tell_once(claim, synced, "Warning", error.reason)
                 ready = waiting("connection details cannot be published")
             else:
                 if published is not None and (published or "connectionDetails" not in status):
@@ -196,11 +204,13 @@ class ClaimController:
 
     async def _publish(self, claim: Object, xr: Object) -> bool | None:
         """Copy the XR's connection details; whether that took a write, None if there is nothing to copy."""
-        target, place = claim["spec"].get("writeConnectionSecretToRef"), published_secret(xr)
+        target, place = claim["spec"].get("writeConnectionSecretToRef"), details_place(xr)
         if not target or place is None:
             return None
         source = await self._read(SECRET, place[1], place[0])
         if source is None:
+            if not has_published(xr):
+                return None
             raise SecretRefused(f"Secret {place[0]}/{place[1]} with the connection details does not exist")
         existing = await self._read(SECRET, target["name"], claim["metadata"]["namespace"])
         secret = secret_for_claim(claim, xr, source, existing)
@@ -257,32 +267,21 @@ class ClaimController:
     async def _write(self, claim: Object, body: Object | None) -> Object:
         return claim if body is None else await merge(self._client, claim, body, manager=CLAIM_MANAGER)
 
-    def _failure(self, claim: Object, error: PlanformError, reason: str) -> XrCondition:
-        """The condition that tells of an error; the event too, if the claim does not say so yet."""
-        condition = XrCondition("Synced", "False", "ReconcileError", str(error))
-        if not _says(claim, condition):
-            self._tell(claim, "Warning", reason, str(error))
-        return condition
-
-    async def _fail(self, claim: Object, error: PlanformError, reason: str) -> None:
-        if not isinstance(error, SecretRefused):  # which has been shown with the rest of the status
-            await self._say(claim, self._failure(claim, error, reason))
-
-    async def _say(self, claim: Object, condition: XrCondition, kind: EventKind = "Normal", reason: str = "") -> None:
-        if reason and not _says(claim, condition):
-            self._tell(claim, kind, reason, condition.message)
+    async def _say(self, claim: Object, condition: XrCondition, kind: EventKind, reason: str) -> None:
+        self._tell_once(claim, condition, kind, reason)
         await set_status(self._client, claim, [condition], now=self._bench.timestamp(), manager=CLAIM_MANAGER)
+
+    def _tell_once(self, claim: Object, condition: XrCondition, kind: EventKind, reason: str) -> None:
+        """The event that goes with a condition, unless the claim shows that condition already."""
+        for found in (claim.get("status") or {}).get("conditions") or ():
+            said = (found["type"], found["status"], found["reason"], found.get("message") or "")
+            if said == (condition.type, condition.status, condition.reason, condition.message):
+                return
+        self._tell(claim, kind, reason, condition.message)
 
     def _tell(self, claim: Object, kind: EventKind, reason: str, message: str) -> None:
         self._bench.events.record(claim, kind, reason, message, by=self._name)
 
 
-def _says(claim: Object, condition: XrCondition) -> bool:
-    for found in (claim.get("status") or {}).get("conditions") or ():
-        if found["type"] == condition.type:
-            return (found["status"], found["reason"], found.get("message") or "") == (
-                condition.status,
-                condition.reason,
-                condition.message,
-            )
-    return False
+def _failure(error: PlanformError) -> XrCondition:
+    return XrCondition("Synced", "False", "ReconcileError", str(error))
