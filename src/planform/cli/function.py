@@ -1,4 +1,4 @@
-"""`planform function`: start a function, run it while you edit it, and ask it something."""
+"""`planform function`: start a function, run it while you edit it, ask it something, and see which there are."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import click
 import orjson
 
+from planform.cli.function_list import list_functions
 from planform.cli.local_functions import LocalFunction, catalogue_of, functions_from, running
 from planform.cli.output import say
 from planform.cli.scaffold import scaffold
@@ -27,7 +28,10 @@ FAILED = 1
 
 @click.group()
 def function() -> None:
-    """Write composition functions in Python."""
+    """Write composition functions in Python, and see which there are."""
+
+
+function.add_command(list_functions)
 
 
 @function.command()
