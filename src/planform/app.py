@@ -35,9 +35,12 @@ from planform.apiserver.reviews import Reviews
 from planform.apiserver.tokens import ServiceAccountTokens
 from planform.apiserver.webhooks import Webhooks
 from planform.apiserver.wire import HttpServer, Limits
+from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import write_kubeconfig
 from planform.clock import Clock, SystemClock
 from planform.controllers.engine import start_chores
+from planform.controllers.revision_guard import RevisionGuard
+from planform.controllers.usages import UsageGuard
 from planform.errors import UsageError
 from planform.features import FEATURES, FeatureGates
 from planform.reconcile.gate import Gate
@@ -84,6 +87,7 @@ class ControlPlane:
     plane: Plane
     metrics: Registry
     server: HttpServer
+    controllers: Controllers
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
@@ -113,21 +117,14 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
         store = await stack.enter_async_context(await _open_store(settings, directory, clock, metrics))
         core = _open_core(store, clock, stack)
         rbac = Rbac(store)
-        core.admission = (EscalationCheck(rbac, store),)
+        usages = UsageGuard()
+        core.admission = (EscalationCheck(rbac, store), RevisionGuard(), usages)
         client = LocalClient(core)
         await ensure_bootstrap(client)
 
         pki = Pki(directory / "pki", clock=clock, names=(*settings.tls_names, settings.host))
         tokens = ServiceAccountTokens(store, directory / "pki", clock=clock)
         address = _Address(settings.host)
-        handler = await _handler(settings, core, rbac, pki, tokens, metrics, address, stack)
-        server = HttpServer(handler.handle, refusal, limits=settings.limits, tls=pki.tls_context())
-        address.port = await _listen(server, settings)
-        stack.push_async_callback(server.stop)
-        url = f"https://{address}"
-        write_private(directory / "address", url.encode())
-        kubeconfig = _write_admin_kubeconfig(settings, directory, pki, url)
-
         watches = await stack.enter_async_context(Watches(client, clock=clock, rng=rng, metrics=metrics))
         plane = await stack.enter_async_context(open_plane(watches, clock=clock))
         gate = Gate(4)
@@ -142,9 +139,36 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
             poll_interval=settings.poll_interval,
         )
         stack.callback(chores.close)
+        controllers = await stack.enter_async_context(
+            open_controllers(
+                Parts(
+                    client=client,
+                    plane=plane,
+                    clock=clock,
+                    rng=rng,
+                    gate=gate,
+                    metrics=metrics,
+                    data=directory,
+                    features=settings.features,
+                    concurrency=settings.max_concurrent_reconciles,
+                    poll_interval=settings.poll_interval,
+                    usage_guard=usages,
+                )
+            )
+        )
+
+        handler = await _handler(settings, core, rbac, pki, tokens, metrics, address, stack)
+        server = HttpServer(handler.handle, refusal, limits=settings.limits, tls=pki.tls_context())
+        address.port = await _listen(server, settings)
+        stack.push_async_callback(server.stop)
+        url = f"https://{address}"
+        write_private(directory / "address", url.encode())
+        kubeconfig = _write_admin_kubeconfig(settings, directory, pki, url)
         await stack.enter_async_context(_background(pki, tokens, clock, metrics))
         settle_process()
-        yield ControlPlane(url, kubeconfig, time.perf_counter() - begun, core, client, plane, metrics, server)
+        yield ControlPlane(
+            url, kubeconfig, time.perf_counter() - begun, core, client, plane, metrics, server, controllers
+        )
 
 
 async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics: Registry) -> Store:

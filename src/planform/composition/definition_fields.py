@@ -121,7 +121,7 @@ def composite_status() -> Object:
             "type": "object",
             "properties": {
                 "revisionSelector": selector,
-                "compositionSelector": selector,
+                "generation": {"type": "integer", "format": "int64"},
                 "problems": {"type": "array", "x-kubernetes-list-type": "atomic", "items": problem},
             },
         },

@@ -105,14 +105,16 @@ class RecordingReader:
 
 @dataclass(slots=True)
 class RecordingCredentials:
-    """A CredentialSource that remembers digests of what it gave."""
+    """A CredentialSource that remembers digests of what it gave, and for the journal's mask the values."""
 
     source: CredentialSource
     secrets: list[SecretRead] = field(default_factory=list)
+    values: set[bytes] = field(default_factory=set)
 
     async def read(self, namespace: str, name: str, /) -> Mapping[str, bytes] | None:
         found = await self.source.read(namespace, name)
         self.secrets.append(SecretRead(namespace, name, digest_of(found)))
+        self.values.update((found or {}).values())
         return found
 
 

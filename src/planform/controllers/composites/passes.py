@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -69,9 +70,23 @@ _PARSED: Final = 512
 class Recorder(Protocol):
     """Hears of every run, for the journal; must not wait."""
 
-    def __call__(
-        self, xr: Object, outcome: PipelineOutcome, decided: Plan | None, *, revision: str, started: float
-    ) -> None: ...
+    def __call__(self, run: FinishedRun, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run and what was made of it. `failure` is what went wrong after it, such as a plan that could not be made."""
+
+    xr: Object
+    composition: str
+    revision: str
+    outcome: PipelineOutcome
+    plan: Plan | None
+    trigger: str
+    started: datetime
+    seconds: float
+    failure: str
+    secrets: frozenset[bytes]
 
 
 @dataclass(frozen=True)
@@ -129,6 +144,20 @@ class _Pass:
         last: int | None = self.standing.generation if self.standing is not None else None
         last = last or ((self.xr.get("status") or {}).get("planform") or {}).get("generation")
         return bool(last != self.xr["metadata"].get("generation"))
+
+    @property
+    def trigger(self) -> str:
+        """In a word, why the pipeline is run."""
+        last = self.standing
+        if last is None or not last.observed:
+            return "first run"
+        if self.edited:
+            return "the XR was changed"
+        if last.revision != self.chosen.revision:
+            return "another composition revision"
+        if not last.settled:
+            return "the last pass did not succeed"
+        return "something it rests on changed" if last.observed == self.digest else "observed state changed"
 
     def dependencies(self) -> set[Dependency]:
         return dependencies_of(self.reader.reads, self.secrets.secrets) | self.observed.secrets
@@ -230,7 +259,7 @@ class CompositeReconciler:
 
     async def _run(self, work: _Pass) -> Result:
         pipelines = self._tools.pipelines
-        started = self._bench.clock.now().timestamp()
+        started, begun = self._bench.clock.now(), self._bench.clock.monotonic()
         outcome = await run_pipeline(
             work.steps,
             observed=work.observed.state,
@@ -245,16 +274,31 @@ class CompositeReconciler:
         )
         self._teller.results(work.xr, outcome)
         decided: Plan | None = None
+        failure = ""
         try:
             decided = await self._decide(work, outcome)
         except PlanformError as error:
+            failure = str(error)
             self._remember_failure(work)
             if outcome.failure is error:
                 await self._teller.failed_run(work.xr, outcome)
             raise
         finally:
             if self._tools.record is not None:
-                self._tools.record(work.xr, outcome, decided, revision=work.chosen.revision, started=started)
+                self._tools.record(
+                    FinishedRun(
+                        xr=work.xr,
+                        composition=work.chosen.composition,
+                        revision=work.chosen.revision,
+                        outcome=outcome,
+                        plan=decided,
+                        trigger=work.trigger,
+                        started=started,
+                        seconds=self._bench.clock.monotonic() - begun,
+                        failure=failure,
+                        secrets=frozenset(work.secrets.values),
+                    )
+                )
         return await self._carry_out(work, outcome, decided)
 
     async def _decide(self, work: _Pass, outcome: PipelineOutcome) -> Plan:

@@ -1,0 +1,161 @@
+"""The controllers of a control plane, put together the same way for both engines.
+
+The embedded control plane runs them beside its API server; on Kubernetes they run alone. What only the embedded engine
+needs (chores that a cluster does itself, admission) is `app`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from planform.api.names import XRD
+from planform.client.informer import list_pages
+from planform.client.protocol import Client
+from planform.clock import Clock
+from planform.composition.recording import run_record
+from planform.controllers.claims import ClaimControllers
+from planform.controllers.composites import CompositeControllers, FinishedRun, LiveCompositions, Tools
+from planform.controllers.composites.fleet import Definition
+from planform.controllers.compositions import CompositionController
+from planform.controllers.crds import ensure_crds
+from planform.controllers.definitions import DefinitionController
+from planform.controllers.function_catalogue import LiveFunctions, runner
+from planform.controllers.functions import FunctionController
+from planform.controllers.nop import NopController
+from planform.controllers.operation_schedules import CronOperationController
+from planform.controllers.operation_watches import WatchOperationController
+from planform.controllers.operations import OperationController
+from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
+from planform.controllers.population import Population
+from planform.controllers.recording import Events, open_events
+from planform.controllers.usages import UsageController, UsageGuard
+from planform.controllers.workbench import Workbench
+from planform.features import FeatureGates
+from planform.functions.cache import ResponseCache
+from planform.journal.journal import Journal, open_journal
+from planform.reconcile.gate import Gate
+from planform.reconcile.plane import Plane
+from planform.telemetry.metrics import Registry
+from planform.telemetry.tracing import PassTracer, Tracer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the controllers are built from. `data` is a directory of the process' own; None keeps nothing."""
+
+    client: Client
+    plane: Plane
+    clock: Clock
+    rng: Random
+    gate: Gate
+    metrics: Registry
+    data: Path | None = None
+    features: FeatureGates = field(default_factory=lambda: FeatureGates({}))
+    tracer: Tracer = field(default_factory=PassTracer)
+    concurrency: int = 100
+    poll_interval: float = 60.0
+    usage_guard: UsageGuard | None = None
+
+
+@dataclass(frozen=True)
+class Controllers:
+    """Running controllers, and what others may want to ask them."""
+
+    bench: Workbench
+    events: Events
+    functions: LiveFunctions
+    pipelines: Pipelines
+    population: Population
+    journal: Journal
+    cache: ResponseCache
+
+
+@asynccontextmanager
+async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
+    """Bring our kinds and run every controller until the block ends (the plane's owner ends their reconciles)."""
+    await ensure_crds(parts.client, clock=parts.clock)
+    async with AsyncExitStack() as stack:
+        events = await stack.enter_async_context(open_events(parts.client, clock=parts.clock, metrics=parts.metrics))
+        bench = Workbench(
+            client=parts.client,
+            plane=parts.plane,
+            events=events,
+            clock=parts.clock,
+            rng=parts.rng,
+            gate=parts.gate,
+            metrics=parts.metrics,
+            tracer=parts.tracer,
+            features=parts.features,
+            concurrency=parts.concurrency,
+            poll_interval=parts.poll_interval,
+        )
+        file = None if parts.data is None else parts.data / "journal.sqlite"
+        journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
+        functions = await stack.enter_async_context(LiveFunctions(bench))
+        call = await stack.enter_async_context(runner(functions, metrics=parts.metrics, data=parts.data))
+        cache = ResponseCache(parts.clock, metrics=parts.metrics)
+        pipelines = Pipelines(
+            resolver=resolver_of(lambda: functions.catalogue, parts.features),
+            runner=call,
+            reader=ClientReader(parts.client),
+            credentials=SecretCredentials(parts.client),
+            clock=parts.clock,
+            cache=cache,
+        )
+        population = Population(parts.metrics)
+        compositions = LiveCompositions(parts.client, parts.plane)
+        tools = Tools(
+            bench=bench,
+            pipelines=pipelines,
+            compositions=compositions,
+            population=population,
+            record=_recorder(journal),
+        )
+        composites = CompositeControllers(tools, functions, memory=journal)
+        compositions.start()
+        usages = UsageController(bench, parts.usage_guard)
+        usages.start()
+        # What XRs rest on comes first: none of them shall say that something is missing which is only not heard of.
+        await functions.synced()
+        await compositions.synced()
+        await _expect_composites(parts.client, population)
+        FunctionController(bench, functions).start()
+        CompositionController(bench, population, functions).start()
+        DefinitionController(bench, composites, ClaimControllers(bench)).start()
+        OperationController(bench, pipelines).start()
+        CronOperationController(bench).start()
+        WatchOperationController(bench).start()
+        NopController(bench).start()
+        yield Controllers(bench, events, functions, pipelines, population, journal, cache)
+
+
+async def _expect_composites(client: Client, population: Population) -> None:
+    """Say which kinds of XRs there are, so that nothing is concluded before all of them have been counted."""
+    async for page in list_pages(client, XRD):
+        for xrd in page.items:
+            population.expect(Definition.of(xrd).group_kind)
+    population.started()
+
+
+def _recorder(journal: Journal) -> Callable[[FinishedRun], None]:
+    def record(run: FinishedRun) -> None:
+        journal.record(
+            run_record(
+                run.xr,
+                run.outcome,
+                run.plan,
+                started=run.started,
+                seconds=run.seconds,
+                trigger=run.trigger,
+                composition=run.composition,
+                composition_revision=run.revision,
+                failure=run.failure,
+                secrets=run.secrets,
+            )
+        )
+
+    return record
