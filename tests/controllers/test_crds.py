@@ -231,7 +231,11 @@ LEGACY, MODERN = ("CompositeResourceDefinition", "v1"), ("CompositeResourceDefin
 REFUSED: dict[str, tuple[tuple[str, str], Change, str]] = {
     "an XRD whose name is not plural and group": (MODERN, lambda o: o["spec"].update(group="other.org"), "plural"),
     "an XRD with an upper-case plural": (MODERN, lambda o: o["spec"]["names"].update(singular="Thing"), "lower case"),
-    "claims of a modern XRD": (MODERN, lambda o: o["spec"].update(claimNames={"kind": "C", "plural": "cs"}), "claims"),
+    "claims of a modern XRD": (
+        MODERN,
+        lambda o: o["spec"].update(claimNames={"kind": "C", "plural": "cs"}),
+        "claimNames",
+    ),
     "connection keys of a modern XRD": (
         MODERN,
         lambda o: o["spec"].update(connectionSecretKeys=["a"]),
@@ -256,16 +260,16 @@ REFUSED: dict[str, tuple[tuple[str, str], Change, str]] = {
         lambda o: o["spec"]["versions"][0].update(deprecationWarning="x" * 257),
         "256",
     ),
-    "a claim of the XR's kind": (LEGACY, lambda o: o["spec"]["claimNames"].update(kind="XLegacy"), "claimNames.kind"),
+    "a claim of the XR's kind": (LEGACY, lambda o: o["spec"]["claimNames"].update(kind="XLegacy"), "must differ"),
     "a claim of the XR's plural": (
         LEGACY,
         lambda o: o["spec"]["claimNames"].update(plural="legacies"),
-        "claimNames.plural",
+        "must differ",
     ),
     "a claim of the XR's singular": (
         LEGACY,
         lambda o: o["spec"]["claimNames"].update(singular="xlegacy"),
-        "claimNames.singular",
+        "must differ",
     ),
     "a v1 conversion that is no webhook": (
         LEGACY,

@@ -27,14 +27,11 @@ from planform.api.extensions.vocabulary import (
 from planform.api.kinds import Object
 from planform.api.names import COMPOSITION, COMPOSITION_REVISION, EXTENSIONS_GROUP
 
-_MODES: Final = [
-    rule("!has(self.mode) || self.mode != 'Pipeline' || has(self.pipeline)", "mode Pipeline needs a pipeline"),
-    rule(
-        "(has(self.mode) ? self.mode == 'Pipeline' : has(self.pipeline)) "
-        "|| (has(self.resources) && size(self.resources) > 0)",
-        "a Composition needs a pipeline, or in mode Resources at least one resource",
-    ),
-]
+_MODE: Final = rule(
+    "(has(self.mode) ? self.mode == 'Pipeline' : has(self.pipeline)) "
+    "? has(self.pipeline) : (has(self.resources) && size(self.resources) > 0)",
+    "mode Pipeline needs a pipeline, mode Resources at least one resource",
+)
 _XR_COLUMNS: Final = [
     column("XR-KIND", ".spec.compositeTypeRef.kind"),
     column("XR-APIVERSION", ".spec.compositeTypeRef.apiVersion"),
@@ -55,7 +52,7 @@ def composition() -> Object:
     schema = root(
         "How XRs of one kind become resources: a pipeline of functions. Every change is kept as a CompositionRevision.",
         {
-            "spec": record("What to compose.", _spec(), required=["compositeTypeRef"], rules=_MODES),
+            "spec": record("What to compose.", _spec(), required=["compositeTypeRef"], rules=[_MODE]),
             "status": status("What has become of the Composition.", fields),
         },
         required=["spec"],
@@ -75,16 +72,16 @@ def composition() -> Object:
 def composition_revision() -> Object:
     """One Composition as it was at one time."""
     fields = _spec()
-    fields["revision"] = number("The number of the revision; the highest one is the newest.", least=1)
     same = " && ".join(
         f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
         for name in fields
-        if name not in ("revision", "compositeTypeRef")  # the one may grow, the other has a rule of its own
+        if name != "compositeTypeRef"  # which is always there, and has a rule of its own
     )
-    frozen = [
-        rule(same, "a CompositionRevision is immutable: only its number may change"),
-        rule("self.revision >= oldSelf.revision", "the number of a CompositionRevision only grows"),
-    ]
+    fields["revision"] = number(
+        "The number of the revision; the highest one is the newest.",
+        least=1,
+        rules=[rule("self >= oldSelf", "the number of a CompositionRevision only grows")],
+    )
     schema = root(
         "A Composition as it was at one time. XRs follow, pin or select it; only its number ever changes.",
         {
@@ -92,7 +89,7 @@ def composition_revision() -> Object:
                 "The Composition's spec, and a number.",
                 fields,
                 required=["compositeTypeRef", "revision"],
-                rules=frozen,
+                rules=[rule(same, "a CompositionRevision is immutable: only its number may change")],
             ),
             "status": status(
                 "What has become of the revision.", {"composites": number("How many XRs use this revision.")}

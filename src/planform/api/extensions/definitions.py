@@ -109,9 +109,7 @@ def _spec(api: Version) -> Schema:
             {"labels": labels("Labels."), "annotations": labels("Annotations.")},
         ),
     }
-    return record(
-        "The API of the XRs.", fields, required=["group", "names", "versions"], rules=[*_claim_rules(), *_keep_rules()]
-    )
+    return record("The API of the XRs.", fields, required=["group", "names", "versions"], rules=_claim_rules())
 
 
 def _scope(api: Version) -> Schema:
@@ -133,36 +131,31 @@ def _scope(api: Version) -> Schema:
 
 
 def _claim_rules() -> list[Object]:
-    """Claims belong to legacy XRs, and their names may not be the XRs'."""
-    legacy = "self.scope == 'LegacyCluster'"
-    differ = [
-        rule(
-            f"!has(self.claimNames) || self.claimNames.{name} != self.names.{name}",
-            f"claimNames.{name} must differ from names.{name}",
-        )
-        for name in ("kind", "plural")
-    ]
-    optional = [
-        rule(
-            f"!has(self.claimNames) || !has(self.claimNames.{name}) || !has(self.names.{name}) "
-            f"|| self.claimNames.{name} != self.names.{name}",
-            f"claimNames.{name} must differ from names.{name}",
-        )
-        for name in ("singular", "listKind")
-    ]
+    """Claims belong to legacy XRs, and their names may not be the XRs'. What may not vanish is kept by its parent."""
+    differ = " && ".join(
+        [
+            *(f"self.claimNames.{name} != self.names.{name}" for name in ("kind", "plural")),
+            *(
+                f"(!has(self.claimNames.{name}) || !has(self.names.{name}) "
+                f"|| self.claimNames.{name} != self.names.{name})"
+                for name in ("singular", "listKind")
+            ),
+        ]
+    )
+    kept = ("claimNames", "enforcedCompositionRef")
     return [
-        rule(f"{legacy} || !has(self.claimNames)", "only scope LegacyCluster has claims"),
-        rule(f"{legacy} || !has(self.connectionSecretKeys)", "only scope LegacyCluster has connectionSecretKeys"),
-        *differ,
-        *optional,
-    ]
-
-
-def _keep_rules() -> list[Object]:
-    """A rule on an absent field does not run, so what may not vanish is kept by its parent."""
-    return [
-        rule(f"!has(oldSelf.{name}) || has(self.{name})", f"{name} is immutable once set")
-        for name in ("claimNames", "scope", "enforcedCompositionRef")
+        rule(
+            "self.scope == 'LegacyCluster' || (!has(self.claimNames) && !has(self.connectionSecretKeys))",
+            "only scope LegacyCluster has claimNames and connectionSecretKeys",
+        ),
+        rule(
+            f"!has(self.claimNames) || ({differ})",
+            "kind, plural, singular and listKind of claimNames must differ from those of names",
+        ),
+        rule(
+            " && ".join(f"(!has(oldSelf.{name}) || has(self.{name}))" for name in kept),
+            f"{' and '.join(kept)} are immutable once set",
+        ),
     ]
 
 

@@ -44,13 +44,20 @@ def moment(says: str) -> Schema:
     return {"type": "string", "format": "date-time", "description": says}
 
 
-def number(says: str, *, least: int | None = None, most: int | None = None, default: int | None = None) -> Schema:
+def number(
+    says: str,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    default: int | None = None,
+    rules: Iterable[Object] = (),
+) -> Schema:
     """A whole number."""
     schema: Schema = {"type": "integer", "format": "int64", "description": says}
     for word, value in (("minimum", least), ("maximum", most), ("default", default)):
         if value is not None:
             schema[word] = value
-    return schema
+    return _ruled(schema, rules)
 
 
 def flag(says: str, *, default: bool | None = None) -> Schema:
