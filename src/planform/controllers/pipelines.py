@@ -53,13 +53,14 @@ class Pipelines:
         reads: ReadSettings = ReadSettings(),  # noqa: B008  (frozen)
         seeds: Mapping[str, Requirements] | None = None,
         context: Object | None = None,
+        resolver: StepResolver | None = None,
     ) -> PipelineOutcome:
         """Run the steps in order; the outcome's `failure` says what went wrong. Without `cached` every function is
-        asked, whatever it answered before."""
+        asked, whatever it answered before; `resolver` is for those who have resolved the steps already."""
         return await run_pipeline(
             steps,
             observed=observed,
-            resolver=self.resolver(capability),
+            resolver=resolver or self.resolver(capability),
             runner=self.runner,
             reader=self.reader,
             clock=self.clock,

@@ -1,0 +1,271 @@
+"""Operations: a pipeline that runs once to completion, and what it wants is applied.
+
+An attempt is announced in the status before any function is called, and its end is recorded after everything was
+applied. A crash in between therefore shows; the attempt counts as failed and is repeated, which does no harm because
+the applies are idempotent and the revisions of functions are those of the first attempt. What was applied belongs to
+nobody afterwards: it has no owner and is not deleted with the Operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from planform.api.kinds import Object
+from planform.api.names import FUNCTION_REVISION, OPERATION, is_paused
+from planform.client.informer import Change, ObjectKey
+from planform.composition.operations import (
+    Phase,
+    Progress,
+    Reason,
+    attempts_allowed,
+    merged_references,
+    outputs_of,
+    progress_of,
+    reference_to,
+    resources_to_apply,
+    retry_delay,
+    unnamed,
+)
+from planform.composition.pipeline import PipelineOutcome, ReadSettings
+from planform.composition.steps import PipelineInvalid, Step, parse_pipeline
+from planform.composition.xr import XrCondition
+from planform.controllers.pipelines import Pipelines
+from planform.controllers.recording import EventKind
+from planform.controllers.workbench import Workbench
+from planform.controllers.writing import set_status
+from planform.errors import Conflict, NotFound, PlanformError
+from planform.functions.errors import MissingCapability, ResolutionError
+from planform.functions.resolution import Resolution
+from planform.functions.values import Severity, State
+from planform.reconcile.controller import Result
+from planform.reconcile.sources import Source, to_self
+
+NAME: Final = "operations"
+MANAGER: Final = f"ops.crossplane.io/{NAME}"
+PAUSED: Final = XrCondition("Synced", "False", "ReconcilePaused", "Reconciliation is paused via the pause annotation")
+SYNCED: Final = XrCondition("Synced", "True", "ReconcileSuccess")
+
+_FIELD_MANAGER: Final = "ops.crossplane.io/operation/"
+_LONGEST_RUN: Final = 3600.0
+_LOOK_AGAIN: Final = 60.0
+_WRITE_TRIES: Final = 10
+_INTERRUPTED: Final = "the attempt was interrupted before its end"
+
+
+class OperationController:
+    """Runs each Operation until it has succeeded, or failed as often as it may."""
+
+    def __init__(self, bench: Workbench, pipelines: Pipelines) -> None:
+        self._bench = bench
+        self._client = bench.client
+        self._pipelines = pipelines
+        self._reads = ReadSettings(deny_by_default=bench.features.enabled("DenyExtraResourcesByDefault"))
+        self._waiting: dict[ObjectKey, None] = {}  # Operations whose functions cannot be called yet
+
+    def start(self) -> None:
+        controller = self._bench.controller(NAME, self.reconcile, timeout=_LONGEST_RUN)
+        self._bench.plane.start(
+            controller, [Source(OPERATION, to_self), Source(FUNCTION_REVISION, self._waiting_for_functions)]
+        )
+
+    def _waiting_for_functions(self, _: Change) -> Iterable[ObjectKey]:
+        return tuple(self._waiting)
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        self._waiting.pop(key, None)
+        try:
+            operation = await self._client.get(OPERATION, key.name)
+        except NotFound:
+            return Result()
+        progress = progress_of(operation)
+        if progress.phase.over or operation["metadata"].get("deletionTimestamp"):
+            return Result()
+        if is_paused(operation):
+            await self._record(operation, [PAUSED])
+            return Result()
+        wait = self._seconds_left(progress)
+        if wait > 0:
+            return Result(requeue_after=wait)
+        if progress.phase is Phase.ATTEMPTING:
+            progress = replace(progress, failures=progress.failures + 1)
+            if progress.failures >= attempts_allowed(operation["spec"]):
+                return await self._failed(operation, progress.failures - 1, _INTERRUPTED)
+        return await self._begin(key, operation, progress)
+
+    def _seconds_left(self, progress: Progress) -> float:
+        """How long the Operation has to wait before it is tried again."""
+        if progress.phase is not Phase.RETRYING or progress.since is None:
+            return 0.0
+        due = progress.since + timedelta(seconds=retry_delay(progress.failures))
+        return (due - self._bench.clock.now()).total_seconds()
+
+    async def _begin(self, key: ObjectKey, operation: Object, progress: Progress) -> Result:
+        """Make sure that every function can be called before the first one is: calls may have effects of their own."""
+        locks = {
+            each["step"]: each["revision"] for each in (operation.get("status") or {}).get("functionRevisions", ())
+        }
+        try:
+            steps = parse_pipeline(operation["spec"])
+        except PipelineInvalid as error:
+            await self._cannot_begin(operation, error.reason, str(error))
+            return Result()  # only an edit can help
+        resolver = self._pipelines.resolver("operation")
+        chosen: dict[str, Resolution] = {}
+        for step in steps:
+            try:
+                chosen[step.name] = resolver(_locked(step, locks))
+            except ResolutionError as error:
+                error.at_step(step.name, step.function)
+                if step.name in locks and not error.retryable:
+                    return await self._failed(operation, progress.failures, str(error), for_good=True)
+                self._waiting[key] = None
+                reason = "MissingCapabilities" if isinstance(error, MissingCapability) else error.reason
+                await self._cannot_begin(operation, reason, str(error))
+                return Result(requeue_after=_LOOK_AGAIN)
+        return await self._attempt(operation, progress, steps, chosen)
+
+    async def _cannot_begin(self, operation: Object, reason: str, message: str) -> None:
+        await self._record(
+            operation,
+            [
+                XrCondition("Synced", "False", "ReconcileError", message),
+                XrCondition("ValidPipeline", "False", reason, message),
+            ],
+        )
+        self._tell(operation, "Warning", reason, message)
+
+    async def _attempt(
+        self, operation: Object, progress: Progress, steps: Sequence[Step], chosen: Mapping[str, Resolution]
+    ) -> Result:
+        announced = await set_status(
+            self._client,
+            operation,
+            [
+                XrCondition("ValidPipeline", "True", "ValidPipeline"),
+                XrCondition("Succeeded", "Unknown", Reason.RUNNING),
+            ],
+            now=self._bench.timestamp(),
+            manager=MANAGER,
+            failures=progress.failures,
+            functionRevisions=[
+                {"step": step, "function": each.revision.function, "revision": each.revision.name}
+                for step, each in chosen.items()
+            ],
+        )
+        outcome = await self._pipelines.run(
+            steps,
+            observed=State(),
+            capability="operation",
+            cached=False,
+            reads=self._reads,
+            resolver=lambda step: chosen[step.name],
+        )
+        self._tell_results(announced, outcome)
+        outputs, dropped = outputs_of(outcome)
+        for step in dropped:
+            self._tell(announced, "Warning", "OutputTooLarge", f'the output of step "{step}" is too large to keep')
+        if outcome.failure is not None:
+            return await self._failed(announced, progress.failures, str(outcome.failure), pipeline=outputs)
+        problem = unnamed(outcome)
+        if problem:
+            return await self._failed(announced, progress.failures, problem, pipeline=outputs)
+        if not await self._still_wanted(announced):
+            return Result()
+        applied, problem = await self._apply(announced, outcome)
+        references = merged_references((announced.get("status") or {}).get("appliedResourceRefs") or (), applied)
+        if problem:
+            return await self._failed(
+                announced, progress.failures, problem, pipeline=outputs, appliedResourceRefs=references
+            )
+        await self._record(
+            announced,
+            [SYNCED, XrCondition("Succeeded", "True", Reason.SUCCESS)],
+            failures=progress.failures,
+            pipeline=outputs,
+            appliedResourceRefs=references,
+        )
+        self._tell(announced, "Normal", Reason.SUCCESS, "The pipeline ran, and what it wants was applied")
+        return Result()
+
+    async def _still_wanted(self, operation: Object) -> bool:
+        """Whether nobody deleted the Operation while its functions ran; then it changes nothing any more."""
+        try:
+            now = await self._client.get(OPERATION, operation["metadata"]["name"])
+        except NotFound:
+            return False
+        metadata = now["metadata"]
+        return metadata["uid"] == operation["metadata"]["uid"] and not metadata.get("deletionTimestamp")
+
+    async def _apply(self, operation: Object, outcome: PipelineOutcome) -> tuple[list[Object], str]:
+        """Apply in order up to the first that is refused; gives what was applied and what went wrong."""
+        applied: list[Object] = []
+        manager = _FIELD_MANAGER + operation["metadata"]["uid"]
+        for obj in resources_to_apply(outcome):
+            try:
+                applied.append(reference_to(await self._client.apply(obj, manager=manager, force=True)))
+            except PlanformError as error:
+                return applied, f'cannot apply {obj["kind"]} "{obj["metadata"]["name"]}": {error}'
+        return applied, ""
+
+    async def _failed(
+        self, operation: Object, failures: int, message: str, *, for_good: bool = False, **more: Any
+    ) -> Result:
+        """Record one failure more, and come back unless it was the last that is allowed."""
+        failures += 1
+        over = for_good or failures >= attempts_allowed(operation["spec"])
+        await self._record(
+            operation,
+            [
+                XrCondition("Synced", "False", "ReconcileError", message),
+                XrCondition("Succeeded", "False" if over else "Unknown", Reason.ERROR, message),
+            ],
+            failures=failures,
+            **more,
+        )
+        self._tell(operation, "Warning", Reason.ERROR, message)
+        return Result() if over else Result(requeue_after=retry_delay(failures))
+
+    async def _record(self, operation: Object, conditions: Sequence[XrCondition], **more: Any) -> None:
+        """Write the status, over whatever others wrote to the Operation meanwhile: nobody else writes these fields,
+        and an end that is not recorded would make the pipeline run again."""
+        for _ in range(_WRITE_TRIES):
+            try:
+                now = self._bench.timestamp()
+                await set_status(self._client, operation, conditions, now=now, manager=MANAGER, **more)
+                return
+            except Conflict:
+                uid = operation["metadata"]["uid"]
+                try:
+                    operation = await self._client.get(OPERATION, operation["metadata"]["name"])
+                except NotFound:
+                    return
+                if operation["metadata"]["uid"] != uid:
+                    return
+            except NotFound:
+                return
+        raise Conflict(f'the status of Operation "{operation["metadata"]["name"]}" could not be written')
+
+    def _tell_results(self, operation: Object, outcome: PipelineOutcome) -> None:
+        for trace in outcome.steps:
+            for warning in trace.warnings:
+                self._tell(operation, "Warning", "RunPipelineStep", f'Pipeline step "{trace.step}": {warning}')
+        for one in outcome.results:
+            self._bench.events.record(
+                operation,
+                "Normal" if one.result.severity is Severity.NORMAL else "Warning",
+                one.result.reason or "RunPipelineStep",
+                f'Pipeline step "{one.step}": {one.result.message}',
+                by=NAME,
+            )
+
+    def _tell(self, operation: Object, kind: EventKind, reason: str, message: str) -> None:
+        self._bench.events.record(operation, kind, reason, message, by=NAME)
+
+
+def _locked(step: Step, locks: Mapping[str, str]) -> Step:
+    """A step of a run that is repeated calls the revision that it called first."""
+    lock = locks.get(step.name)
+    return replace(step, revision_ref=lock, revision_selector=None) if lock else step
