@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,10 +125,8 @@ class Functions:
 async def functions(bench: Workbench, live: LiveFunctions, unique: str) -> AsyncIterator[Functions]:
     FunctionController(bench, live).start()
     yield Functions(bench, live, unique)
-    try:
+    with suppress(NotFound):
         await bench.client.delete(FUNCTION, unique)
-    except NotFound:
-        pass
 
 
 def asking(mode: str) -> FunctionRequest:
@@ -324,17 +323,47 @@ async def test_two_revisions_are_called_at_two_endpoints(functions: Functions, t
                 assert answer.context["pid"] == server.child.pid
 
 
+class Relay:
+    """Passes connections on to a server, and knows how many are open."""
+
+    def __init__(self, target: str) -> None:
+        self.host, _, port = target.rpartition(":")
+        self.port = int(port)
+        self.open = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        there, back = await asyncio.open_connection(self.host, self.port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for source, drain in ((reader, back), (there, writer)):
+                    tasks.create_task(self._pass_on(source, drain))
+        finally:
+            self.open -= 1
+
+    async def _pass_on(self, source: asyncio.StreamReader, drain: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            drain.write(data)
+        drain.close()
+
+
 async def test_a_revision_that_is_gone_is_not_called_any_more(functions: Functions, tmp_path: Path) -> None:
     with function_server(tmp_path, "fn") as server:
-        async with runner(functions.live) as run:
-            await functions.install("example.org/acme/fn:v1", annotations={ENDPOINT: server.target})
+        relay = Relay(server.target)
+        async with (
+            await asyncio.start_server(relay, "127.0.0.1", 0) as listener,
+            runner(functions.live) as run,
+        ):
+            host, port = listener.sockets[0].getsockname()
+            await functions.install("example.org/acme/fn:v1", annotations={ENDPOINT: f"{host}:{port}"})
             await functions.until_states(r1="Active")
             chosen = functions.resolve().revision
             await run.run(chosen, asking("echo"), timeout=10)
-            assert functions.live.remote == {chosen}
+            assert relay.open == 1
             await functions.client.delete(FUNCTION, functions.name)
-            await functions.client.delete(FUNCTION_REVISION, chosen.name)
-            await functions.until_known(lambda: not functions.live.remote, "no connection is wanted")
+            with suppress(NotFound):  # if it has not gone with its function
+                await functions.client.delete(FUNCTION_REVISION, chosen.name)
+            await functions.until_known(lambda: relay.open == 0, "its connection is closed")
             with pytest.raises(FunctionUnavailable):
                 await run.run(chosen, asking("echo"), timeout=10)
 

@@ -132,7 +132,7 @@ def test_certificates_come_from_the_named_secret() -> None:
     [
         ("fn-client", None, "must be NAMESPACE/NAME"),
         ("a/b/c", None, "must be NAMESPACE/NAME"),
-        ("platform/fn-client", None, "Secret platform/fn-client, named by planform.dev/tls-secret, does not exist"),
+        ("platform/fn-client", None, "Secret platform/fn-client, named by planform.dev/tls-secret, does not exist or"),
         ("platform/fn-client", secret(ca_crt=b"ca", tls_crt=b"crt"), "has no tls.key"),
         ("platform/fn-client", {"data": {"ca.crt": "%", "tls.crt": "%", "tls.key": "%"}}, "is not base64"),
     ],

@@ -31,7 +31,7 @@ from planform.functions.resolution import Catalogue, Version
 from planform.functions.routing import RoutingRunner
 from planform.functions.runner import BuiltinFunction, FunctionRevision, FunctionRunner, WaitingFunction
 from planform.functions.semver import parse_semver
-from planform.packages.endpoints import ENDPOINT_ANNOTATION, SecretRef, serving, tls_secret_of
+from planform.packages.endpoints import SecretRef, runs_elsewhere, serving, tls_secret_of
 from planform.reconcile.sources import Subscription
 from planform.telemetry.metrics import Registry
 
@@ -148,7 +148,7 @@ class LiveFunctions:
             builtin is not None
             and known is not None
             and known.endpoint == InProcess(builtin.name)
-            and ENDPOINT_ANNOTATION not in (function["metadata"].get("annotations") or {})
+            and not runs_elsewhere(_annotations(function))
         )
 
     def _on_revision(self, change: Change) -> None:

@@ -20,13 +20,16 @@ from planform.composition.xr import XrCondition
 from planform.controllers.function_catalogue import BUILTIN_CAPABILITIES, DETERMINISTIC, LiveFunctions
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import merge, set_status
-from planform.errors import AlreadyExists, NotFound, PlanformError
+from planform.errors import AlreadyExists, Forbidden, NotFound, PlanformError
 from planform.machinery.names import label_value_problems
 from planform.packages.endpoints import (
     ENDPOINT_ANNOTATION,
+    EXTERNAL,
+    RUNTIME_ANNOTATION,
     TLS_SECRET_ANNOTATION,
     TLS_SERVER_NAME_ANNOTATION,
     builtin_endpoint,
+    runs_elsewhere,
     serving,
     tls_secret_of,
 )
@@ -44,10 +47,6 @@ from planform.reconcile.controller import Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
 NAME: Final = "functions"
-RUNTIME_ANNOTATION: Final = "planform.dev/runtime"
-EXTERNAL: Final = "External"
-"""The runtime of a function that somebody else runs, and whose address they write to its revision's status."""
-
 _MANAGER: Final = "pkg.crossplane.io/functions"
 _COPIED_ANNOTATIONS: Final = (
     ENDPOINT_ANNOTATION,
@@ -215,8 +214,8 @@ class FunctionController:
         if reference is not None:
             try:
                 secret = await self._client.get(SECRET, reference.name, namespace=reference.namespace)
-            except NotFound:
-                pass
+            except (NotFound, Forbidden):
+                pass  # which `serving` says, and `live` tells when it is there
         return runtime, serving(endpoint, annotations, secret).problem
 
     async def _tell_health(self, revisions: dict[str, Object], name: str) -> None:
@@ -312,7 +311,7 @@ def _runtime(revision: Object) -> _Runtime:
     if ENDPOINT_ANNOTATION in annotations:
         return _Runtime(annotations[ENDPOINT_ANNOTATION])
     builtin = find_builtin(str(revision["spec"].get("image") or ""))
-    if builtin is None or RUNTIME_ANNOTATION in annotations:
+    if builtin is None or runs_elsewhere(annotations):
         return _Runtime(None)
     deterministic = (DETERMINISTIC,) if builtin.deterministic else ()
     return _Runtime(builtin_endpoint(builtin.name), (*BUILTIN_CAPABILITIES, *deterministic))

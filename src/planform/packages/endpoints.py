@@ -16,6 +16,10 @@ from typing import Any, Final, NamedTuple
 from planform.functions.endpoints import ClientTls, Endpoint, InProcess, Remote
 
 ENDPOINT_ANNOTATION: Final = "planform.dev/endpoint"
+RUNTIME_ANNOTATION: Final = "planform.dev/runtime"
+EXTERNAL: Final = "External"
+"""The runtime of a function that somebody else runs, and whose address they write to its revision's status."""
+
 TLS_SECRET_ANNOTATION: Final = "planform.dev/tls-secret"
 TLS_SERVER_NAME_ANNOTATION: Final = "planform.dev/tls-server-name"
 TLS_KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
@@ -49,6 +53,11 @@ class Serving:
 
     endpoint: Endpoint | None = None
     problem: str = ""
+
+
+def runs_elsewhere(annotations: Mapping[str, str]) -> bool:
+    """Whether somebody else runs the function, whatever its package is."""
+    return ENDPOINT_ANNOTATION in annotations or RUNTIME_ANNOTATION in annotations
 
 
 def builtin_endpoint(name: str) -> str:
@@ -124,7 +133,7 @@ def _client_tls(annotations: Mapping[str, str], secret: Mapping[str, Any] | None
     if reference is None:
         raise ValueError(f"the annotation {TLS_SECRET_ANNOTATION} must be NAMESPACE/NAME of a Secret")
     if secret is None:
-        raise ValueError(f"Secret {reference}, named by {TLS_SECRET_ANNOTATION}, does not exist")
+        raise ValueError(f"Secret {reference}, named by {TLS_SECRET_ANNOTATION}, does not exist or may not be read")
     data = secret.get("data") or {}
     missing = [key for key in TLS_KEYS if not data.get(key)]
     if missing:
