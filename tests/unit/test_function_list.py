@@ -1,4 +1,4 @@
-"""`planform function list`, against a control plane over HTTP."""
+"""`planform function list|activate|deactivate`, against a control plane over HTTP."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from planform.api.names import FUNCTION, FUNCTION_REVISION
 from planform.app import ControlPlane, Settings, open_control_plane
+from planform.cli.function_activation import choose
 from planform.cli.function_list import describe, describe_builtins
 from planform.cli.main import root
 from planform.clock import SystemClock
@@ -22,6 +23,7 @@ from planform.controllers.function_catalogue import LiveFunctions
 from planform.controllers.functions import FunctionController
 from planform.controllers.recording import open_events
 from planform.controllers.workbench import Workbench
+from planform.errors import UsageError
 from planform.reconcile.gate import Gate
 from tests.harness.planes import until_condition
 
@@ -54,12 +56,17 @@ async def functions(plane: ControlPlane) -> AsyncIterator[Callable[..., Awaitabl
             if "functions" not in plane.plane:
                 FunctionController(bench, live).start()
 
-            async def install(name: str, package: str, installed: str = "True") -> None:
+            async def install(name: str, package: str, installed: str = "True", policy: str = "Automatic") -> None:
                 function = {
                     "apiVersion": FUNCTION.api_version,
                     "kind": "Function",
                     "metadata": {"name": name},
-                    "spec": {"package": package, "revisionHistoryLimit": 2, "activeRevisionLimit": 2},
+                    "spec": {
+                        "package": package,
+                        "revisionHistoryLimit": 2,
+                        "activeRevisionLimit": 2,
+                        "revisionActivationPolicy": policy,
+                    },
                 }
                 applied = await plane.client.apply(function, manager="user", force=True)
                 generation = applied["metadata"]["generation"]
@@ -98,6 +105,39 @@ async def test_functions_are_shown_with_their_revisions_the_newest_first(
     assert [each["number"] for each in ready["revisions"]] == [2, 1]
     assert [each["current"] for each in ready["revisions"]] == [True, False]
     assert yaml.safe_load((await planform("function", "list", "-o", "yaml")).stdout) == [ready, shout]
+
+
+async def test_people_activate_where_it_is_left_to_them(
+    planform: Run, functions: Callable[..., Awaitable[None]], plane: ControlPlane
+) -> None:
+    await functions("ready", "crossplane-contrib/function-auto-ready:v1", "False", policy="Manual")
+    assert (await planform("function", "activate", "ready")).stdout.endswith(" is now active\n")
+    await functions("ready", "crossplane-contrib/function-auto-ready:v2", "False", policy="Manual")
+    assert (await planform("function", "activate", "ready")).stdout.endswith(" is now active\n")
+    again = await planform("function", "activate", "ready", "--revision", "2")
+    assert again.stdout.endswith(" is already active\n")
+    assert (await planform("function", "deactivate", "ready", "--revision", "1")).stdout.endswith(" is now inactive\n")
+    found = (await plane.client.list(FUNCTION_REVISION)).items
+    assert {each["spec"]["revision"]: each["spec"]["desiredState"] for each in found} == {1: "Inactive", 2: "Active"}
+
+
+async def test_what_the_control_plane_would_undo_is_refused(
+    planform: Run, functions: Callable[..., Awaitable[None]]
+) -> None:
+    await functions("ready", "crossplane-contrib/function-auto-ready:v1")
+    with pytest.raises(UsageError, match="activates its newest revisions by itself") as caught:
+        await planform("function", "activate", "ready")
+    assert "revisionActivationPolicy: Manual" in str(caught.value.hint)
+
+
+def test_a_revision_that_is_not_there_is_refused_with_those_that_are() -> None:
+    revision = {"metadata": {"name": "fn-1"}, "spec": {"revision": 4}}
+    assert choose("fn", [revision], "4") is choose("fn", [revision], "fn-1") is choose("fn", [revision], "")
+    with pytest.raises(UsageError, match='has no revision "5"') as caught:
+        choose("fn", [revision], "5")
+    assert caught.value.hint == "there are: fn-1 (4)"
+    with pytest.raises(UsageError, match="has no revisions"):
+        choose("fn", [], "")
 
 
 def test_a_revision_that_somebody_made_by_hand_is_shown_too() -> None:

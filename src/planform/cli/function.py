@@ -14,6 +14,7 @@ from typing import Any
 import click
 import orjson
 
+from planform.cli.function_activation import activate, deactivate
 from planform.cli.function_list import list_functions
 from planform.cli.local_functions import LocalFunction, catalogue_of, functions_from, running
 from planform.cli.output import say
@@ -31,7 +32,8 @@ def function() -> None:
     """Write composition functions in Python, and see which there are."""
 
 
-function.add_command(list_functions)
+for command in (list_functions, activate, deactivate):
+    function.add_command(command)
 
 
 @function.command()

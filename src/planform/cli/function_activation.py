@@ -1,0 +1,72 @@
+"""`planform function activate|deactivate`: which revisions of a function serve, where that is left to people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from planform.api.kinds import Object
+from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
+from planform.cli.connection import MANAGER, Connected, connection_options, run
+from planform.client.protocol import Patch, PatchType
+from planform.errors import NotFound, UsageError
+
+
+@click.command()
+@click.argument("name")
+@click.option("--revision", default="", metavar="NAME|NUMBER", help="Which one.  [default: the newest]")
+@connection_options
+def activate(name: str, revision: str, kubeconfig: Path | None, context: str) -> None:
+    """Have a revision of the function NAME serve, beside those that do already."""
+    _switch(name, revision, "Active", kubeconfig, context)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--revision", required=True, metavar="NAME|NUMBER", help="Which one.")
+@connection_options
+def deactivate(name: str, revision: str, kubeconfig: Path | None, context: str) -> None:
+    """Have a revision of the function NAME serve no longer. Pipelines that ask for it fail from then on."""
+    _switch(name, revision, "Inactive", kubeconfig, context)
+
+
+def _switch(name: str, revision: str, state: str, kubeconfig: Path | None, context: str) -> None:
+    async def act(connected: Connected) -> tuple[str, bool]:
+        await _check_policy(connected, name, state)
+        found = (await connected.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")).items
+        chosen = choose(name, found, revision)
+        if chosen["spec"].get("desiredState") == state:
+            return chosen["metadata"]["name"], False
+        patch = Patch(PatchType.MERGE, {"spec": {"desiredState": state}})
+        await connected.client.patch(FUNCTION_REVISION, chosen["metadata"]["name"], patch, manager=MANAGER)
+        return chosen["metadata"]["name"], True
+
+    chosen, changed = run(kubeconfig, context, act)
+    click.echo(f"{chosen} is {'now' if changed else 'already'} {state.lower()}")
+
+
+async def _check_policy(connected: Connected, name: str, state: str) -> None:
+    """Under the policy Automatic the control plane decides, and would undo at once what is done here."""
+    try:
+        function = await connected.client.get(FUNCTION, name)
+    except NotFound:
+        return  # its revisions may have been made by hand
+    if function["spec"].get("revisionActivationPolicy", "Automatic") == "Automatic":
+        more = "raise its activeRevisionLimit" if state == "Active" else "lower its activeRevisionLimit"
+        raise UsageError(
+            f'function "{name}" activates its newest revisions by itself (revisionActivationPolicy: Automatic)',
+            hint=f"{more}, or set revisionActivationPolicy: Manual",
+        )
+
+
+def choose(name: str, revisions: list[Object], wanted: str) -> Object:
+    """The revision of that name or number; without one, the newest. Raises UsageError."""
+    ordered = sorted(revisions, key=lambda each: int(each["spec"].get("revision") or 0), reverse=True)
+    for each in ordered:
+        if not wanted or wanted in (each["metadata"]["name"], str(each["spec"].get("revision"))):
+            return each
+    if not ordered:
+        raise UsageError(f'function "{name}" has no revisions', hint="to see all: planform function list")
+    there = ", ".join(f"{each['metadata']['name']} ({each['spec'].get('revision')})" for each in ordered)
+    raise UsageError(f'function "{name}" has no revision "{wanted}"', hint=f"there are: {there}")
