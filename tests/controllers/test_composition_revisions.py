@@ -29,6 +29,7 @@ from planform.composition.revisions import number_of, owner_reference
 from planform.controllers.compositions import COUNTS_EVERY, CompositionController
 from planform.controllers.function_catalogue import LiveFunctions
 from planform.controllers.population import Population, XrKey
+from planform.controllers.recording import open_events
 from planform.controllers.workbench import Workbench
 from tests.harness.planes import condition_of, eventually, read, until_condition
 
@@ -325,11 +326,13 @@ async def test_the_revisions_of_a_deleted_composition_go_with_it_and_a_namesake_
     await setting.apply("eu")
     first = await setting.apply("us")
     await setting.client.delete(COMPOSITION, setting.name)
-    made = await setting.apply("us")
+    await setting.client.create(setting.composition("us"))
+    await until_condition(setting.client, setting.composition(), "Synced")
+    made = await setting.until_newest("us")
     assert made["metadata"]["uid"] != first["metadata"]["uid"]
 
     async def check() -> bool:
-        return await setting.numbers() == {"us": 1}
+        return [each["metadata"]["uid"] for each in await setting.revisions()] == [made["metadata"]["uid"]]
 
     await eventually(check, "one revision, of the new composition", seconds=90)
     await until_condition(setting.client, setting.composition(), "Synced")
@@ -375,6 +378,11 @@ async def test_every_active_revision_of_a_function_must_be_able_to_compose_and_w
     assert (condition_of(refused, "ValidPipeline") or {})["message"] == message
     await setting.at_rest()
     assert await setting.events("MissingCapabilities") == [message]
+    async with open_events(setting.client, clock=setting.bench.clock, metrics=setting.bench.metrics) as events:
+        bench = replace(setting.bench, events=events)
+        restarted = CompositionController(bench, setting.population, setting.functions)
+        await restarted.reconcile(ObjectKey("", setting.name))
+    assert await setting.events("MissingCapabilities") == [message]  # not again after a restart
     await setting.patch(FUNCTION_REVISION, name, {"spec": {"desiredState": "Inactive"}})
     await until_condition(setting.client, made, "ValidPipeline", "True")
     assert len(await setting.events("ValidPipeline")) == 1
@@ -409,6 +417,7 @@ async def test_old_revisions_go_but_never_the_newest_one_in_use_or_one_whose_lab
         return set(await setting.numbers()) == {"r2", "r3", "r5", "r6"}
 
     await eventually(check, "the others collected")
+    assert len(await setting.events("DeleteRevision")) == 2
     setting.population.forget(setting.xr("a"))
     setting.population.forget(setting.xr("b"))
 

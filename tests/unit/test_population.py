@@ -62,6 +62,19 @@ def test_nothing_is_complete_before_the_start_and_before_every_expected_kind_was
     assert completed == [True]
 
 
+def test_what_a_list_says_does_not_undo_what_was_said_since(population: Population) -> None:
+    population.expect("XApp.example.org")
+    population.set(key("moved"), "gcp", "gcp-2")
+    population.set(key("gone"), "gcp", "gcp-1")
+    population.forget(key("gone"))
+    for name in ("moved", "gone", "resting"):
+        population.seed(key(name), "gcp", "gcp-1")
+    assert population.users("gcp") == {"gcp-1": 1, "gcp-2": 1}
+    population.heard("XApp.example.org")
+    population.set(key("gone"), "gcp", "gcp-1")  # made again
+    assert population.users("gcp") == {"gcp-1": 2, "gcp-2": 1}
+
+
 def test_a_kind_that_goes_takes_its_xrs_with_it(population: Population) -> None:
     population.set(key("a"), "gcp", "gcp-1")
     population.set(key("a", "XNet.example.org"), "gcp", "gcp-1")

@@ -218,6 +218,15 @@ def test_a_revision_of_a_deleted_namesake_is_waited_for() -> None:
     assert not plan.changes and not plan.foreign
 
 
+def test_a_new_revision_outnumbers_what_a_deleted_namesake_left_behind() -> None:
+    revisions = history(composition("eu"), composition("us"))
+    for each in revisions:
+        each["metadata"]["ownerReferences"][0]["uid"] = "gone"
+    plan = plan_revisions(composition("ap"), revisions)
+    assert plan.create is not None and number_of(plan.create) == 3
+    assert plan.adopt == () and plan.foreign == ()
+
+
 def test_two_revisions_with_the_same_number_are_told_apart_by_renumbering_the_current_one() -> None:
     revisions = history(composition("eu"), composition("us"))
     revisions[0]["spec"]["revision"] = 2

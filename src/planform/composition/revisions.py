@@ -144,8 +144,8 @@ def plan_revisions(
 ) -> RevisionPlan:
     """Decide what to do about the revisions that carry this Composition's label.
 
-    Revisions without a controller, as a backup restores them, are adopted. Numbers only grow: also past the number
-    in the Composition's status, of a revision that somebody has deleted since.
+    Revisions without a controller, as a backup restores them, are adopted. Numbers only grow: also past those of a
+    deleted namesake that are still there, and past the one in the Composition's status, whose revision may be gone.
     """
     if composition["metadata"].get("deletionTimestamp"):
         return RevisionPlan()
@@ -159,7 +159,7 @@ def plan_revisions(
     identity = identity_of(composition, ignored_labels=ignored_labels)
     current = _newest(each for each in (*ours, *stray) if _holds(each, identity, ignored_labels))
     told = ((composition.get("status") or {}).get("latestRevision") or {}).get("revision") or 0
-    highest = max((number_of(each) for each in (*ours, *stray)), default=0)
+    highest = max((number_of(each) for each in (*ours, *stray, *predecessors)), default=0)
     next_number = max(highest, told) + 1
     plan = RevisionPlan(current=current, adopt=tuple(stray), foreign=tuple(foreign))
     if current is not None:

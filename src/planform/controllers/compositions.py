@@ -185,7 +185,9 @@ class CompositionController:
             try:
                 await self._client.delete(COMPOSITION_REVISION, metadata["name"], uid=metadata["uid"])
             except NotFound:
-                pass
+                continue
+            message = f'deleted revision {number_of(revision)}, "{metadata["name"]}", which nobody uses'
+            self._bench.events.record(composition, "Normal", "DeleteRevision", message, by=NAME)
         return list(left.values())
 
     # -- what is told about them
@@ -208,8 +210,10 @@ class CompositionController:
     def _synced(self, composition: Object, plan: RevisionPlan) -> XrCondition:
         if plan.foreign:
             error = RevisionNotOurs(plan.foreign[0], composition["metadata"]["name"])
-            self._bench.events.record(composition, "Warning", error.reason, str(error), by=NAME)
-            return XrCondition("Synced", "False", "ReconcileError", str(error))
+            condition = XrCondition("Synced", "False", "ReconcileError", str(error))
+            if _is_news(condition, composition):
+                self._bench.events.record(composition, "Warning", error.reason, str(error), by=NAME)
+            return condition
         if plan.awaits:
             message = f'composition revision "{plan.awaits}" of a deleted composition of this name is still there'
             return XrCondition("Synced", "False", "ReconcileError", message)
@@ -224,15 +228,15 @@ class CompositionController:
         """Say whether the revision's pipeline can be run and, if counted, how many XRs use it."""
         verdict = judge(revision, self._functions.catalogue)
         more = {} if counts is None else {"composites": counts.get(revision["metadata"]["name"], 0)}
-        before = next((each for each in _conditions(revision) if each["type"] == verdict.type), None)
         told = await set_status(
             self._client, revision, (_SYNCED, verdict), now=self._bench.timestamp(), manager=MANAGER, **more
         )
-        if verdict.status == "False":
-            self._bench.events.record(revision, "Warning", verdict.reason, verdict.message, by=NAME)
-        elif before is not None and before["status"] != "True":
-            message = "all functions of the pipeline can compose again"
-            self._bench.events.record(revision, "Normal", verdict.reason, message, by=NAME)
+        if _is_news(verdict, revision):
+            if verdict.status == "False":
+                self._bench.events.record(revision, "Warning", verdict.reason, verdict.message, by=NAME)
+            elif _conditions(revision):
+                message = "all functions of the pipeline can compose again"
+                self._bench.events.record(revision, "Normal", verdict.reason, message, by=NAME)
         return told
 
     async def _tell(self, composition: Object, synced: XrCondition, **more: Any) -> None:
@@ -318,6 +322,12 @@ _owners = to_owner(EXTENSIONS_GROUP, COMPOSITION.kind, cluster_scoped=True)
 def _conditions(obj: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     found: Sequence[Mapping[str, Any]] = (obj.get("status") or {}).get("conditions") or ()
     return found
+
+
+def _is_news(condition: XrCondition, obj: Mapping[str, Any]) -> bool:
+    """Whether the object does not say this of itself yet; only then is there anything to tell by an event."""
+    said = next((each for each in _conditions(obj) if each["type"] == condition.type), {})
+    return (said.get("status"), said.get("message", "")) != (condition.status, condition.message)
 
 
 def _composites(obj: Mapping[str, Any]) -> int | None:

@@ -47,6 +47,7 @@ class Population:
         self._members: dict[XrKey, _Member] = {}
         self._compositions: dict[str, _Users] = {}
         self._awaited: set[str] = set()
+        self._gone: set[XrKey] = set()  # of the kinds that are awaited, those that have been forgotten since
         self._started = False
         self._listeners: list[tuple[Callable[[str], None], Callable[[], None]]] = []
         self._gauge = metrics.gauge(
@@ -71,8 +72,15 @@ class Population:
             self._count(before, -1)
         self._tell({composition} if before is None else {composition, before.composition})
 
+    def seed(self, xr: XrKey, composition: str, revision: str, selector: Mapping[str, str] | None = None) -> None:
+        """As `set`, from a list: what has been said of this XR since the list was made counts more."""
+        if xr not in self._members and xr not in self._gone:
+            self.set(xr, composition, revision, selector)
+
     def forget(self, xr: XrKey) -> None:
         """The XR is gone."""
+        if xr.kind in self._awaited:
+            self._gone.add(xr)
         member = self._members.pop(xr, None)
         if member is not None:
             self._count(member, -1)
@@ -128,6 +136,7 @@ class Population:
     def _change_awaited(self, kind: str) -> None:
         if kind in self._awaited:
             self._awaited.remove(kind)
+            self._gone = {each for each in self._gone if each.kind != kind}
             self._tell_if_complete()
 
     def _tell_if_complete(self) -> None:
