@@ -616,6 +616,29 @@ async def test_a_crash_between_replaying_and_letting_go_converges(tmp_path: Path
         await until_gone(bench, used)
 
 
+async def test_a_usage_that_others_still_hold_protects_no_more_once_it_has_let_go(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as bench:
+        used = [await bench.client.create(nop(name)) for name in ("a", "b")]
+        for obj in used:
+            held = usage(obj["metadata"]["name"], of=side(obj["metadata"]["name"]), reason="r")
+            held["metadata"]["finalizers"] = [HOLD]
+            await until_condition(bench.client, await bench.client.create(held), "Ready")
+            await deleted(bench, held)
+            await until_marked(bench, obj, False)
+        await deleted(bench, used[0])
+        assert await stored(bench, used[0]) is None
+    async with guarded(tmp_path) as bench:
+
+        async def let_go() -> bool:
+            try:
+                await deleted(bench, used[1])
+            except InUse:
+                return False
+            return True
+
+        await eventually(let_go, "after a restart too")
+
+
 async def test_changes_of_what_is_in_use_do_not_reconcile_its_usages() -> None:
     async with guarded() as bench:
         used = await bench.client.create(nop("n"))

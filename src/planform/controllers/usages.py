@@ -37,7 +37,7 @@ from planform.controllers.workbench import Workbench
 from planform.controllers.writing import merge, remove_finalizer, set_status
 from planform.errors import NotFound, PlanformError, ServiceUnavailable
 from planform.reconcile.controller import Result
-from planform.reconcile.queue import Priority
+from planform.reconcile.queue import Priority, WorkQueue
 from planform.reconcile.sources import Source
 
 NAME: Final = "usages"
@@ -46,26 +46,23 @@ _EVERYTHING: Final = ObjectKey("", "")
 """A key of no usage: reconciling it waits until the index is complete, also where there are no usages at all."""
 
 
-class Used(NamedTuple):
-    """An object in use, whatever the version it is read in."""
+class Attempt(NamedTuple):
+    """A deletion that was refused: of which object, how it would have been done, and one usage that forbids it."""
 
-    group: str
-    kind: str
-    namespace: str
-    name: str
+    uid: str
+    policy: Propagation
+    usage: UsageKey
 
 
 class UsageGuard:
     """The admission plugin. It must exist before the engine does; the controller feeds it and listens to it.
 
-    A plugin may not wait, so a refused deletion is noted in `attempts` and told to `on_attempt`; the controller then
-    records it on the object and takes the note away.
+    A plugin may not wait, so a refused deletion is told to `on_attempt`, and the controller records it on the object.
     """
 
     def __init__(self) -> None:
         self.index = UsageIndex()
-        self.attempts: dict[Used, Propagation] = {}
-        self.on_attempt: Callable[[UsageKey], None] = lambda _: None
+        self.on_attempt: Callable[[Attempt], None] = lambda _: None
 
     def admit(self, admission: Admission, /) -> None:
         """Refuse to delete what a usage protects; raises InUse."""
@@ -82,10 +79,9 @@ class UsageGuard:
         protecting = self.index.protecting(kind.group, kind.kind, admission.namespace, name)
         if not protecting:
             return
-        if not admission.request.dry_run:
-            used = Used(kind.group, kind.kind, admission.namespace, name)
-            self.attempts[used] = Propagation.BACKGROUND
-            self.on_attempt(protecting[0].key)
+        if admission.old is not None and not admission.request.dry_run:
+            uid = admission.old["metadata"]["uid"]
+            self.on_attempt(Attempt(uid, Propagation.BACKGROUND, protecting[0].key))
         raise in_use(kind.group, kind.plural, name, protecting)
 
 
@@ -106,6 +102,7 @@ class UsageController:
         self._guard = guard if guard is not None else UsageGuard()
         self._index = self._guard.index
         self._watched: dict[GroupVersionKind, Source[ObjectKey]] = {}
+        self._attempts: dict[str, Propagation] = {}  # by uid of the object, until they are recorded on it
 
     def start(self) -> None:
         """Run on the bench's plane; starting twice is starting once."""
@@ -113,7 +110,7 @@ class UsageController:
         sources = [Source(kind, self._usage_changed) for kind in (USAGE, CLUSTER_USAGE)]
         if self._bench.plane.start(controller, sources):
             controller.queue.add(_EVERYTHING, priority=Priority.USER)
-            self._guard.on_attempt = lambda usage: controller.queue.add(ObjectKey(*usage))
+            self._guard.on_attempt = lambda attempt: self._attempted(attempt, controller.queue)
 
     # -- what wakes it
 
@@ -131,7 +128,13 @@ class UsageController:
             self._bench.plane.unwatch(NAME, self._watched.pop(kind))
         return (change.key,)
 
+    def _attempted(self, attempt: Attempt, queue: WorkQueue[ObjectKey]) -> None:
+        self._attempts[attempt.uid] = attempt.policy
+        queue.add(ObjectKey(*attempt.usage))
+
     def _object_changed(self, change: Change) -> Iterator[ObjectKey]:
+        if change.type == "DELETED":
+            self._attempts.pop(change.object["metadata"]["uid"], None)
         for key in self._index.concerned(change.object, gone=change.type == "DELETED"):
             yield ObjectKey(*key)
 
@@ -274,14 +277,13 @@ class UsageController:
         changes: Object = {}
         if not _is_marked(used):
             changes["labels"] = {IN_USE_LABEL: "true"}
-        noted = _used(used)
-        attempt = self._guard.attempts.get(noted)
+        attempt = self._attempts.get(used["metadata"]["uid"])
         if attempt is not None and _annotations(used).get(ATTEMPT_ANNOTATION) != attempt:
             changes["annotations"] = {ATTEMPT_ANNOTATION: attempt.value}
         if changes:
             await self._amend(used, changes)
         if attempt is not None:
-            self._guard.attempts.pop(noted, None)
+            self._attempts.pop(used["metadata"]["uid"], None)
 
     async def _amend(self, obj: Object, metadata: Object) -> None:
         """Change metadata of this very object, whatever else was written to it meanwhile."""
@@ -294,6 +296,7 @@ class UsageController:
     async def _end(self, obj: Object, usage: Usage) -> None:
         """Let the object go, then the usage. Until its user is gone a composed usage stays, and protects."""
         if USAGE_FINALIZER not in (obj["metadata"].get("finalizers") or ()):
+            self._index.release(usage)  # others may still hold it, but it has let go
             return
         using = await self._using(usage)
         if using is not None:
@@ -329,10 +332,9 @@ class UsageController:
         before it finds the attempt still recorded. An attempt that is not replayed is forgotten with the mark, or it
         would come back to life with the next usage of the object.
         """
-        used_key = _used(used)
-        if self._index.protecting(*used_key):
+        if self._index.protecting(*_identity(used)):
             return
-        attempt = self._guard.attempts.get(used_key) or _annotations(used).get(ATTEMPT_ANNOTATION)
+        attempt = self._attempts.get(used["metadata"]["uid"]) or _annotations(used).get(ATTEMPT_ANNOTATION)
         if usage.replays_deletion and attempt and "deletionTimestamp" not in used["metadata"]:
             await self._replay(used, str(attempt))
         changes: Object = {}
@@ -345,7 +347,7 @@ class UsageController:
                 await self._amend(used, changes)
             except NotFound:
                 pass
-        self._guard.attempts.pop(used_key, None)
+        self._attempts.pop(used["metadata"]["uid"], None)
 
     async def _replay(self, used: Object, policy: str) -> None:
         metadata = used["metadata"]
@@ -371,9 +373,10 @@ def _annotations(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     return obj["metadata"].get("annotations") or {}
 
 
-def _used(obj: Mapping[str, Any]) -> Used:
+def _identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Group, kind, namespace and name: how the index knows an object, whatever the version it is read in."""
     kind, metadata = gvk_of(obj), obj["metadata"]
-    return Used(kind.group, kind.kind, metadata.get("namespace") or "", metadata["name"])
+    return kind.group, kind.kind, metadata.get("namespace") or "", metadata["name"]
 
 
 def _owner(by: Mapping[str, Any]) -> Object:
