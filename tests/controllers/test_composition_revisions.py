@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,12 +26,14 @@ from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import VirtualClock
 from planform.composition.matching import differences
-from planform.composition.revisions import number_of, owner_reference
+from planform.composition.revisions import composition_label, number_of, owner_reference
 from planform.controllers.compositions import COUNTS_EVERY, CompositionController
 from planform.controllers.function_catalogue import LiveFunctions
 from planform.controllers.population import Population, XrKey
 from planform.controllers.recording import open_events
 from planform.controllers.workbench import Workbench
+from planform.errors import Conflict
+from planform.reconcile.controller import Result
 from tests.harness.planes import condition_of, eventually, read, until_condition
 
 DESIGN = """
@@ -277,6 +280,28 @@ async def test_a_revision_somebody_deleted_is_made_again_under_a_new_number(sett
         return await setting.numbers() == {"eu": 2}
 
     await eventually(check, "the revision again, numbered 2")
+
+
+async def test_two_controllers_that_overlap_make_each_revision_once(setting: Setting) -> None:
+    await setting.bench.plane.stop("compositions")
+    await setting.client.create(setting.composition("eu"))
+    both = [CompositionController(setting.bench, setting.population, setting.functions) for _ in range(2)]
+    ended = await asyncio.gather(
+        *(each.reconcile(ObjectKey("", setting.name)) for each in both), return_exceptions=True
+    )
+    assert all(isinstance(each, Result | Conflict) for each in ended), ended
+    await setting.at_rest()
+    assert await setting.numbers() == {"eu": 1}
+
+
+async def test_a_composition_whose_name_is_too_long_for_a_label_has_revisions_as_well(setting: Setting) -> None:
+    setting.name = f"{setting.name}-{'long' * 20}"
+    await setting.client.create(setting.composition("eu"))
+    found = await until_condition(setting.client, setting.composition(), "Synced")
+    name = found["status"]["latestRevision"]["name"]
+    made = await setting.client.get(COMPOSITION_REVISION, name)
+    assert made["metadata"]["labels"][COMPOSITION_NAME_LABEL] == composition_label(setting.name)
+    assert len(name) == 63
 
 
 async def test_a_paused_composition_makes_no_revision_until_it_goes_on(setting: Setting) -> None:
