@@ -26,7 +26,7 @@ from planform.client.protocol import Patch, PatchType
 from planform.clock import VirtualClock, timestamp
 from planform.composition.operations import WATCHED_RESOURCE
 from planform.controllers.operation_schedules import CronOperationController
-from planform.controllers.operation_watches import WatchOperationController
+from planform.controllers.operation_watches import HANDLED_ANNOTATION, WatchOperationController
 from planform.controllers.operations import OperationController
 from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
 from planform.controllers.workbench import Workbench
@@ -46,7 +46,7 @@ from planform.functions.values import (
     respond,
 )
 from planform.reconcile.controller import Result as Reconciled
-from tests.harness.planes import condition_of, eventually, read, until_condition
+from tests.harness.planes import condition_of, embedded_bench, eventually, read, until_condition
 
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 BOTH = frozenset({"composition", "operation"})
@@ -149,10 +149,10 @@ async def said(bench: Workbench, about: Object) -> list[tuple[str, str, str]]:
     )
 
 
-@pytest.fixture(autouse=True)
-async def nothing_stays(bench: Workbench, unique: str) -> AsyncIterator[None]:
-    """Operations are cluster-scoped, and a test's functions are gone after it."""
-    yield
+@pytest.fixture
+async def bench(bench: Workbench, unique: str) -> AsyncIterator[Workbench]:
+    """Operations are cluster-scoped, and a test's functions are gone after it: nothing of it may stay."""
+    yield bench
     for name in bench.plane.names:
         if name.partition("/")[0] in ("operations", "cronoperations", "watchoperations"):
             await bench.plane.stop(name)
@@ -264,6 +264,23 @@ async def test_a_failed_attempt_is_repeated_from_the_first_step_with_the_same_re
     assert done["status"]["failures"] == 1
     assert says(done, "Synced") == ("True", "ReconcileSuccess")
     assert chosen == [f"{unique}-1"]
+
+
+async def test_a_run_whose_revision_is_gone_is_given_up_instead_of_going_on_with_another(
+    bench: Workbench, unique: str
+) -> None:
+    function = Calls(unique, fatal("not yet"), respond)
+    clock = VirtualClock(NOON)
+    bench = dataclasses.replace(bench, clock=clock)
+    made = await bench.client.create(operation(unique, unique))
+    key, run = ObjectKey("", unique), pipelines(bench, function)
+    await OperationController(bench, run).reconcile(key)
+    await clock.advance(1.0)
+    newer = Catalogue([Version(unique, f"{unique}-2", number=2, capabilities=BOTH)])
+    again = dataclasses.replace(run, resolver=resolver_of(lambda: newer, bench.features))
+    assert await OperationController(bench, again).reconcile(key) == Reconciled()
+    assert says(await stored(bench, made), "Succeeded") == ("False", "PipelineError")
+    assert len(function.requests) == 1
 
 
 async def test_an_operation_fails_for_good_when_it_has_failed_as_often_as_it_may(bench: Workbench, unique: str) -> None:
@@ -612,6 +629,25 @@ async def test_what_cannot_be_scheduled_says_why_and_sets_no_timer(bench: Workbe
     assert not await operations(bench)
 
 
+async def test_time_alone_makes_an_operation_that_runs_at_each_moment() -> None:
+    clock = VirtualClock(NOON)
+    async with embedded_bench(clock=clock) as bench:
+        function = Calls("hourly")
+        OperationController(bench, pipelines(bench, function)).start()
+        CronOperationController(bench).start()
+        made = await bench.client.create(cron("hourly", "hourly", "0 * * * *"))
+        await until_condition(bench.client, made, "Scheduling")
+        for hour in (13, 14, 15):
+            await clock.advance(3600)
+
+            async def finished(hour: int = hour) -> bool:
+                found = await read(bench.client, OPERATION, moment("hourly", NOON.replace(hour=hour, second=0)))
+                return found is not None and says(found, "Succeeded") == ("True", "PipelineSuccess")
+
+            await eventually(finished, f"the run of {hour}:00")
+        assert len(function.requests) == 3
+
+
 # -- by changes
 
 
@@ -690,11 +726,26 @@ async def test_a_restart_runs_nothing_again_even_for_operations_that_were_let_go
         return len(function.requests) == 3 and not await operations(bench)
 
     await eventually(tidy, "three operations came and went")
-    before = await until_seen(bench, watch, 3)
-    for name in (f"watchoperations/{unique}", "watchoperations"):
-        await bench.plane.stop(name)
-    restarted = WatchOperationController(bench)
-    restarted.start()
+    await until_seen(bench, watch, 3)
+
+    async def restart() -> None:
+        for name in (f"watchoperations/{unique}", "watchoperations"):
+            await bench.plane.stop(name)
+        done = reconciles()
+        WatchOperationController(bench).start()
+        await eventually(lambda: more_than(done), "the watch has been looked at")
+
+    def reconciles() -> int:
+        line = f'planform_reconcile_total{{controller="watchoperations/{unique}",outcome="success"}} '
+        return sum(int(each.removeprefix(line)) for each in bench.metrics.render().splitlines() if line in each)
+
+    async def more_than(count: int) -> bool:
+        return reconciles() > count
+
+    before = await stored(bench, watch)
+    await restart()
+    after = await stored(bench, watch)
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"], "rest is rest"
     await bench.client.create(config_map(f"{unique}-new", labels={"watched": unique}))
     await until_seen(bench, watch, 4)
 
@@ -703,7 +754,52 @@ async def test_a_restart_runs_nothing_again_even_for_operations_that_were_let_go
 
     await eventually(fourth, "the new object is seen")
     assert sorted(seen_by(function)[3:]) == [[f"{unique}-new"]]
-    assert before["metadata"]["uid"] == (await stored(bench, watch))["metadata"]["uid"]
+
+
+async def test_a_crash_before_the_note_is_taken_leads_to_the_same_operation_again(
+    bench: Workbench, unique: str
+) -> None:
+    function = Calls(unique)
+    OperationController(bench, pipelines(bench, function)).start()
+    await bench.client.create(config_map(f"{unique}-one", labels={"watched": unique}))
+    watch = await bench.client.create(watching(unique, unique))
+    WatchOperationController(bench).start()
+    await until_seen(bench, watch, 1)
+    (before,) = await operations(bench)
+    for name in (f"watchoperations/{unique}", "watchoperations"):
+        await bench.plane.stop(name)
+    await patched(bench, watch, {"metadata": {"annotations": {HANDLED_ANNOTATION: None}}})
+    WatchOperationController(bench).start()
+
+    async def noted() -> bool:
+        return HANDLED_ANNOTATION in ((await stored(bench, watch))["metadata"].get("annotations") or {})
+
+    await eventually(noted, "the note is taken again")
+    (after,) = await operations(bench)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert len(function.requests) == 1
+
+
+async def test_two_watch_operations_of_the_same_objects_each_have_their_own(bench: Workbench, unique: str) -> None:
+    function = Calls(unique)
+    OperationController(bench, pipelines(bench, function)).start()
+    WatchOperationController(bench).start()
+    await bench.client.create(config_map(f"{unique}-one", labels={"watched": unique}))
+    first = await bench.client.create(watching(unique, unique))
+    await until_seen(bench, first, 1)
+    late = watching(unique, unique)
+    late["metadata"]["name"] = f"{unique}-late"
+    await until_seen(bench, await bench.client.create(late), 1)
+    assert seen_by(function) == [[f"{unique}-one"]] * 2
+
+
+async def test_a_namespace_means_nothing_for_a_kind_without_namespaces(bench: Workbench, unique: str) -> None:
+    function = Calls(unique)
+    OperationController(bench, pipelines(bench, function)).start()
+    WatchOperationController(bench).start()
+    watch = watching(unique, unique, "CustomResourceDefinition", "apiextensions.k8s.io/v1")
+    watch["spec"]["watch"] |= {"namespace": "default", "matchLabels": {"watched": "none"}}
+    await until_seen(bench, await bench.client.create(watch), 0)
 
 
 async def test_an_object_that_leaves_the_selection_is_not_taken_for_deleted(bench: Workbench, unique: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from planform.api.kinds import GroupVersionKind, Object, gvk
+from planform.api.kinds import GroupVersionKind, Kind, Object, gvk
 from planform.api.names import CRD, OPERATION, WATCH_OPERATION, is_paused
 from planform.client.informer import Change, ObjectKey, version_number
 from planform.client.waits import time_limit
@@ -57,10 +57,10 @@ class Selection:
     labels: str
 
     @classmethod
-    def of(cls, watch: Object) -> Selection:
+    def of(cls, watch: Object, kind: Kind) -> Selection:
         written = watch["spec"]["watch"]
         labels = ",".join(f"{key}={value}" for key, value in sorted((written.get("matchLabels") or {}).items()))
-        return cls(gvk(written["apiVersion"], written["kind"]), written.get("namespace") or "", labels)
+        return cls(kind.gvk, (written.get("namespace") or "") if kind.namespaced else "", labels)
 
 
 class WatchOperationController:
@@ -95,24 +95,19 @@ class WatchOperationController:
         if watch["metadata"].get("deletionTimestamp"):
             await self._end(key)
             return Result()
-        selection = Selection.of(watch)
-        self._kinds[key] = selection.kind
+        wanted = gvk(watch["spec"]["watch"]["apiVersion"], watch["spec"]["watch"]["kind"])
+        self._kinds[key] = wanted
         if is_paused(watch):
             await self._end(key)
             await self._status(watch, [PAUSED, XrCondition("Watching", "False", "WatchPaused")])
             return Result()
-        problem = await self._problem(watch, selection)
-        if problem:
-            await self._end(key)
-            await self._status(
-                watch,
-                [
-                    XrCondition("Synced", "False", "ReconcileError", problem),
-                    XrCondition("Watching", "False", "WatchFailed", problem),
-                ],
-            )
-            self._bench.events.record(watch, "Warning", "EstablishWatched", problem, by=NAME)
-            return Result()  # an edit, or the definition of the kind, comes back here
+        try:
+            parse_pipeline(watch["spec"]["operationTemplate"]["spec"])
+            selection = Selection.of(watch, await self._client.kind(wanted))
+        except PipelineInvalid as error:
+            return await self._refuse(key, watch, str(error))
+        except NotFound:
+            return await self._refuse(key, watch, f"the kind {wanted.kind} ({wanted.api_version}) is not served")
         running = self._watched.get(key)
         if running is not None and (running.selection, running.uid) != (selection, watch["metadata"]["uid"]):
             await self._end(key)
@@ -122,15 +117,18 @@ class WatchOperationController:
             self._watched[key].start()
         return Result()
 
-    async def _problem(self, watch: Object, selection: Selection) -> str:
-        try:
-            parse_pipeline(watch["spec"]["operationTemplate"]["spec"])
-            await self._client.kind(selection.kind)
-        except PipelineInvalid as error:
-            return str(error)
-        except NotFound:
-            return f"the kind {selection.kind.kind} ({selection.kind.api_version}) is not served"
-        return ""
+    async def _refuse(self, key: ObjectKey, watch: Object, problem: str) -> Result:
+        """Watch nothing and say why; an edit, or the definition of the kind, leads back here."""
+        await self._end(key)
+        await self._status(
+            watch,
+            [
+                XrCondition("Synced", "False", "ReconcileError", problem),
+                XrCondition("Watching", "False", "WatchFailed", problem),
+            ],
+        )
+        self._bench.events.record(watch, "Warning", "EstablishWatched", problem, by=NAME)
+        return Result()
 
     async def _end(self, key: ObjectKey) -> None:
         watched = self._watched.pop(key, None)
