@@ -15,7 +15,8 @@ from planform.api.kinds import Object, gvk_of
 from planform.api.names import CLAIM_FINALIZER, COMPOSITE_MANAGER, EVENT, EXTERNAL_NAME_ANNOTATION, SECRET
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Patch, PatchType
-from planform.composition.claims import CONNECTION_SECRET_TYPE, Offer, SecretRefused, offer_of, xr_name
+from planform.composition.claim_secrets import CONNECTION_SECRET_TYPE, SecretRefused
+from planform.composition.claims import Offer, offer_of, xr_name
 from planform.composition.definitions import claim_crd, composite_crd
 from planform.controllers.claims import ClaimController, ClaimControllers, XrNotDeleted, controller_name
 from planform.controllers.workbench import Workbench

@@ -26,8 +26,6 @@ from planform.machinery.names import child_name
 
 UpdatePolicy = Literal["Automatic", "Manual"]
 
-CONNECTION_SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
-
 _CLAIM_MACHINERY: Final = frozenset({"compositeDeletePolicy", "resourceRef", "writeConnectionSecretToRef"})
 _XR_MACHINERY: Final = frozenset({"claimRef", "resourceRefs"})
 _STATUS_MACHINERY: Final = frozenset(
@@ -36,21 +34,10 @@ _STATUS_MACHINERY: Final = frozenset(
 _RESERVED_DOMAINS: Final = ("kubernetes.io", "k8s.io")
 
 
-class ClaimError(PlanformError):
-    """A claim that cannot be satisfied as things are; `reason` is also that of the event."""
-
-    reason = "BindCompositeResource"
-
-
-class XrTaken(ClaimError):
+class XrTaken(PlanformError):
     """The XR that a claim names, or would make, is not its own. Only a change of one of them helps."""
 
-
-class SecretRefused(ClaimError):
-    """Connection details that must not be copied: from, or over, a Secret of somebody else."""
-
-    reason = "PropagateConnectionSecret"
-    retryable = True
+    reason = "XrTaken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +162,6 @@ def update_policy(claim: Mapping[str, Any], xr: Mapping[str, Any] | None, offer:
     return offer.enforced_policy or said or has or offer.default_policy
 
 
-def is_applied(xr: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether applying `wanted` would change nothing, as far as can be said without a schema; if in doubt, no."""
-    owned = _applied_fields(xr, wanted["apiVersion"])
-    if owned is None:
-        return False
-    said = {
-        "metadata": {field: value for field, value in wanted["metadata"].items() if field != "name"},
-        "spec": wanted["spec"],
-    }
-    return _holds(owned, said, xr)
-
-
 def ownership_for_claim(xr: Mapping[str, Any]) -> list[Object] | None:
     """The managed fields with which the claim's word counts again; None if it does already.
 
@@ -236,25 +211,6 @@ def _claim_ref(claim: Mapping[str, Any]) -> Object:
 
 def _external_name(obj: Mapping[str, Any]) -> str | None:
     return (obj["metadata"].get("annotations") or {}).get(EXTERNAL_NAME_ANNOTATION)
-
-
-def _applied_fields(xr: Mapping[str, Any], api_version: str) -> Mapping[str, Any] | None:
-    for entry in xr["metadata"].get("managedFields") or ():
-        mine = entry.get("manager") == CLAIM_MANAGER and entry.get("operation") == "Apply"
-        if mine and entry.get("apiVersion") == api_version and not entry.get("subresource"):
-            fields: Mapping[str, Any] = entry.get("fieldsV1") or {}
-            return fields
-    return None
-
-
-def _holds(owned: Mapping[str, Any], wanted: Any, found: Any) -> bool:
-    """Whether exactly `wanted` is owned, and is there. Lists merged item by item are never said to be."""
-    members = {name.removeprefix("f:"): below for name, below in owned.items() if name != "."}
-    if not members:
-        return bool(found == wanted) and type(found) is type(wanted)
-    if not isinstance(wanted, Mapping) or not isinstance(found, Mapping) or members.keys() != wanted.keys():
-        return False
-    return all(field in found and _holds(below, wanted[field], found[field]) for field, below in members.items())
 
 
 # -- XR to claim
@@ -324,75 +280,3 @@ def _condition(obj: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
             found: Mapping[str, Any] = condition
             return found
     return {}
-
-
-# -- connection details
-
-
-def details_place(xr: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Namespace and name of the Secret with the XR's connection details; None if it has no place for them."""
-    reference = xr["spec"].get("writeConnectionSecretToRef")
-    return (reference["namespace"], reference["name"]) if reference else None
-
-
-def has_published(xr: Mapping[str, Any]) -> bool:
-    """Whether the XR says that its connection details were written."""
-    return bool(((xr.get("status") or {}).get("connectionDetails") or {}).get("lastPublishedTime"))
-
-
-def secret_for_claim(
-    claim: Mapping[str, Any], xr: Mapping[str, Any], source: Mapping[str, Any], existing: Object | None
-) -> Object | None:
-    """The claim's Secret to write; None if the existing one is as it must be. Raises SecretRefused.
-
-    The source must be controlled by the XR, or a claim could be used to read any Secret there is. Over an existing
-    Secret the claim writes if it controls it, or if nobody does and it was made for connection details.
-    """
-    if _controller(source).get("uid") != xr["metadata"]["uid"]:
-        raise SecretRefused(f'{_shown(source)} is not controlled by {xr["kind"]} "{xr["metadata"]["name"]}"')
-    metadata = claim["metadata"]
-    owner = {
-        "apiVersion": claim["apiVersion"],
-        "kind": claim["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    data = source.get("data") or {}
-    if existing is None:
-        place = {"name": claim["spec"]["writeConnectionSecretToRef"]["name"], "namespace": metadata["namespace"]}
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {**place, "ownerReferences": [owner]},
-            "type": CONNECTION_SECRET_TYPE,
-            "data": data,
-        }
-    controller = _controller(existing)
-    if controller and controller["uid"] != metadata["uid"]:
-        raise SecretRefused(f'{_shown(existing)} is controlled by {controller["kind"]} "{controller["name"]}"')
-    if not controller and existing.get("type") != CONNECTION_SECRET_TYPE:
-        raise SecretRefused(
-            f"{_shown(existing)} exists, is not controlled by this claim and not for connection details"
-        )
-    if controller and (existing.get("data") or {}) == data:
-        return None
-    owners = existing["metadata"].get("ownerReferences") or []
-    return {
-        **existing,
-        "metadata": {**existing["metadata"], "ownerReferences": owners if controller else [*owners, owner]},
-        "data": data,
-    }
-
-
-def _controller(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    for reference in obj["metadata"].get("ownerReferences") or ():
-        if reference.get("controller"):
-            found: Mapping[str, Any] = reference
-            return found
-    return {}
-
-
-def _shown(secret: Mapping[str, Any]) -> str:
-    return f"Secret {secret['metadata']['namespace']}/{secret['metadata']['name']}"

@@ -12,23 +12,19 @@ from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import CLAIM_FINALIZER, CLAIM_MANAGER, SECRET, is_paused
 from planform.client.informer import Change, ObjectKey
 from planform.client.protocol import Patch, PatchType, Propagation
+from planform.composition.applied import is_applied
+from planform.composition.claim_secrets import SecretRefused, details_place, has_published, secret_for_claim
 from planform.composition.claims import (
-    ClaimError,
     Offer,
-    SecretRefused,
     XrTaken,
     before_the_xr,
     claim_from_xr,
     claim_status,
-    details_place,
-    has_published,
-    is_applied,
     is_bound_to,
     must_be_free,
     offer_of,
     ownership_for_claim,
     readiness,
-    secret_for_claim,
     waiting,
     xr_from_claim,
     xr_name,
@@ -49,7 +45,7 @@ _DELETING = XrCondition("Ready", "False", "Deleting")
 _SECONDS = 60.0
 
 
-class XrNotDeleted(ClaimError):
+class XrNotDeleted(PlanformError):
     """The API refused to delete the XR of a claim that goes; the message says why."""
 
     reason = "XrNotDeleted"
@@ -119,7 +115,9 @@ class ClaimController:
         try:
             await (self._let_go(claim) if deleting else self._keep(claim, key))
         except XrTaken as error:
-            await self._say(claim, _failure(error), "Warning", error.reason)  # and wait until that XR changes
+            await self._say(
+                claim, _failure(error), "Warning", "BindCompositeResource"
+            )  # and wait until that XR changes
         except (Conflict, SecretRefused):
             raise  # the one is no news, the other has been shown with the rest of the status
         except PlanformError as error:
@@ -153,7 +151,7 @@ class ClaimController:
     async def _apply(self, claim: Object, xr: Object | None, name: str) -> Object:
         wanted = xr_from_claim(claim, xr, self._offer, name)
         if xr is not None:
-            if is_applied(xr, wanted):
+            if is_applied(xr, wanted, manager=CLAIM_MANAGER):
                 return xr
             if is_bound_to(xr, claim):
                 await self._take_over(xr)
@@ -186,7 +184,7 @@ class ClaimController:
             except SecretRefused as error:
                 refused = error
                 synced = _failure(error)
-                self._tell_once(claim, synced, "Warning", error.reason)
+                self._tell_once(claim, synced, "Warning", "PropagateConnectionSecret")
                 ready = waiting("connection details cannot be published")
             else:
                 if published is not None and (published or "connectionDetails" not in status):
