@@ -28,6 +28,8 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "delete": ("planform.cli.objects", "Delete objects."),
     "events": ("planform.cli.objects", "Show what happened, newest last."),
     "wait": ("planform.cli.objects", "Wait for a condition, a field or a deletion."),
+    "trace": ("planform.cli.trace", "Show what an object is made of, as a tree."),
+    "explain-run": ("planform.cli.explain_run", "Show what each step of a pipeline run did, and why."),
     "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
     "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
     "restore": ("planform.cli.backups", "Make a data directory from a backup."),

@@ -231,11 +231,9 @@ def latest_runs(database: sqlite3.Connection, kind: str) -> list[RunSummary]:
     return _summaries(database, "WHERE latest = 1 AND kind = ? ORDER BY namespace, name", kind)
 
 
-def runs_named(database: sqlite3.Connection, kind: str, namespace: str, name: str) -> list[RunSummary]:
-    """The latest runs of objects of that name; for readers who do not know its uid."""
-    return _summaries(
-        database, "WHERE latest = 1 AND kind = ? AND namespace = ? AND name = ? ORDER BY id DESC", kind, namespace, name
-    )
+def runs_named(database: sqlite3.Connection, namespace: str, name: str) -> list[RunSummary]:
+    """The latest runs of objects of that name, the newest first; for readers who do not know a uid."""
+    return _summaries(database, "WHERE latest = 1 AND namespace = ? AND name = ? ORDER BY id DESC", namespace, name)
 
 
 def run_of(database: sqlite3.Connection, run: int) -> Run | None:

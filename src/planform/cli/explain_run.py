@@ -1,0 +1,248 @@
+"""`planform explain-run`: what each step of a pipeline run did, with which function revision, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from planform.api.kinds import Object
+from planform.cli.connection import Connected, connection_options, run
+from planform.cli.output import output_option, table, write_data
+from planform.clock import timestamp
+from planform.errors import Forbidden, NotFound, PlanformError, UsageError
+from planform.journal.explaining import (
+    XR,
+    Change,
+    changes_by_step,
+    explanation,
+    find_key,
+    history_of,
+    keys_of,
+    planned_for,
+)
+from planform.journal.files import open_read_only
+from planform.journal.records import Read, Run, StepRun, read_run
+from planform.journal.serving import PATH
+from planform.journal.tables import run_of, runs_named
+
+_SIGNS = {"added": "+", "changed": "~", "removed": "-"}
+
+
+class RunNotFound(PlanformError):
+    """The journal holds no such run."""
+
+    reason = "RunNotFound"
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(f"the journal holds no run of {what}")
+        self.hint = hint
+
+
+@click.command(name="explain-run")
+@click.argument("kind")
+@click.argument("name", default="")
+@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.option("--run", "number", type=int, default=0, metavar="ID", help="Which run.  [default: the latest]")
+@click.option("--resource", default="", metavar="KEY", help="Only this resource: why it exists and looks as it does.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Read this file instead of asking the control plane.",
+)
+@output_option("text", "json", "yaml", default="text")
+@connection_options
+def explain_run(
+    kind: str,
+    name: str,
+    namespace: str,
+    number: int,
+    resource: str,
+    journal: Path | None,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+) -> None:
+    """Show what each step of a run added, changed or removed: `planform explain-run xbucket logs`.
+
+    Tells which revision of each function ran and why that one, what it read, how long it took, and with --resource
+    which steps made a composed resource what it is. Secret values are not in the journal.
+    """
+    word, slash, after = kind.partition("/")
+    name = after if slash else name
+    if not name:
+        raise UsageError("which object?", hint="planform explain-run KIND NAME")
+    if journal is not None:
+        found = _from_file(journal, word, namespace, name, number)
+    else:
+        found = run(kubeconfig, context, lambda connected: _from_server(connected, word, namespace, name, number))
+    key = _key(found, resource) if resource else ""
+    if output != "text":
+        write_data(_only(explanation(found), key) if key else explanation(found), output)
+    else:
+        click.echo("\n".join(_resource_lines(found, key) if key else _lines(found)))
+
+
+async def _from_server(connected: Connected, word: str, namespace: str, name: str, number: int) -> Run:
+    kind = await connected.find_kind(word)
+    place = (namespace or connected.namespace) if kind.namespaced else ""
+    obj = await connected.client.get(kind.gvk, name, namespace=place)
+    path = f"{PATH}/{obj['metadata']['uid']}/{number or 'latest'}"
+    try:
+        return read_run((await connected.transport.request("GET", path, repeatable=True)).body)
+    except NotFound as error:
+        if "holds no run" in error.message:
+            raise RunNotFound(f"{kind.kind}/{name}", "has its pipeline run since? older runs go in time") from error
+        raise UsageError(
+            f"{connected.server} serves no journal",
+            hint="it is kept by planform; name its file with --journal FILE",
+        ) from error
+    except Forbidden as error:
+        error.hint = f"runs show what functions were sent; let a ClusterRole `get` the nonResourceURL {PATH}/*"
+        raise
+
+
+def _from_file(path: Path, word: str, namespace: str, name: str, number: int) -> Run:
+    database = open_read_only(path)
+    try:
+        latest = [each for each in runs_named(database, namespace, name) if _is_meant(each.kind, word)]
+        if not latest:
+            raise RunNotFound(f"{word}/{name}", "a namespaced object needs -n NAMESPACE")
+        found = run_of(database, number or latest[0].id)
+    finally:
+        database.close()
+    if found is None or found.uid not in {each.uid for each in latest}:
+        raise RunNotFound(f"{word}/{name} with the id {number}", "without --run the latest is shown")
+    return found
+
+
+def _is_meant(kind: str, word: str) -> bool:
+    """Whether `xbucket`, `xbuckets` or `XBucket.example.org` means `XBucket.example.org`."""
+    name, _, group = kind.lower().partition(".")
+    wanted, _, wanted_group = word.lower().partition(".")
+    return wanted in (name, f"{name}s", f"{name}es") and wanted_group in ("", group)
+
+
+def _key(run: Run, word: str) -> str:
+    key = find_key(run, word)
+    if key is None:
+        known = ", ".join(keys_of(run)) or "none"
+        raise UsageError(f'the run knew no resource "{word}"', hint=f"it knew: {known}")
+    return key
+
+
+def _only(told: Object, key: str) -> Object:
+    """The explanation of one resource."""
+    steps = [{**step, "resources": {key: step["resources"][key]}} for step in told["steps"] if key in step["resources"]]
+    return {**told, "steps": steps, "plan": [each for each in told["plan"] if each["resource"] == key]}
+
+
+# -- words for people
+
+
+def _lines(run: Run) -> Iterator[str]:
+    yield from _head(run)
+    told = changes_by_step(run)
+    yield ""
+    yield table(
+        ("STEP", "FUNCTION", "REVISION", "BY RULE", "CALLS", "CACHE", "TIME", "CHANGES"),
+        [_step_row(step, changes) for step, changes in told],
+    )
+    for step, changes in told:
+        details = list(_step_lines(step, changes))
+        if details:
+            yield ""
+            yield click.style(step.step, bold=True)
+            yield from (f"  {line}" for line in details)
+    if run.plan is not None:
+        yield ""
+        yield click.style("plan", bold=True)
+        yield from (f"  {line}" for line in _plan_lines(run)) if run.plan else ["  nothing"]
+    for warning in run.warnings:
+        yield f"warning: {warning}"
+
+
+def _head(run: Run) -> Iterator[str]:
+    place = f" ({run.namespace})" if run.namespace else ""
+    yield f"{run.kind}/{run.name}{place}  run {run.id}"
+    yield f"  started    {timestamp(run.started)}, took {_time(run.seconds)}"
+    if run.trigger:
+        yield f"  because    {run.trigger}"
+    if run.composition_revision:
+        yield f"  revision   {run.composition_revision}"
+    yield f"  outcome    {run.failure or 'ok'}"
+
+
+def _step_row(step: StepRun, changes: Sequence[Change]) -> tuple[object, ...]:
+    short = [f"{_SIGNS[change.action]}{change.key or 'XR'}" for change in changes]
+    short += [f"~context {key}" for key in step.changed_context]
+    shown = (
+        "failed" if step.error else ", ".join(short[:4]) + (f", and {len(short) - 4} more" if len(short) > 4 else "")
+    )
+    cache = step.cache
+    return step.step, step.function, step.revision, step.rule, step.iterations, cache, _time(step.seconds), shown
+
+
+def _step_lines(step: StepRun, changes: Sequence[Change]) -> Iterator[str]:
+    if step.error:
+        yield f"error: {step.error}"
+    for each in step.rejected:
+        yield f"not {each.id}: {each.why}"
+    for name, read in step.reads.items():
+        yield f'read "{name}": {_read(read)}'
+    for change in changes:
+        yield from _change_lines(change)
+    for said in step.results:
+        yield f"{said.severity.lower()}: {said.message}" + (f" ({said.reason})" if said.reason else "")
+    for condition in step.conditions:
+        yield f"condition {condition.type}={condition.status} {condition.reason} {condition.message}".rstrip()
+    for warning in step.warnings:
+        yield f"warning: {warning}"
+
+
+def _change_lines(change: Change) -> Iterator[str]:
+    what = "XR" if change.key == XR else f"{change.key}  {change.kind}"
+    yield f"{_SIGNS[change.action]} {what}"
+    for field in change.fields:
+        yield f"    {field}"
+
+
+def _plan_lines(run: Run) -> Iterator[str]:
+    for planned in run.plan or ():
+        place = f" in {planned.namespace}" if planned.namespace else ""
+        ready = "" if planned.action == "delete" else ", ready" if planned.ready else ", not ready"
+        yield f"{planned.action} {planned.resource}: {planned.kind}/{planned.name}{place}{ready}"
+
+
+def _resource_lines(run: Run, key: str) -> Iterator[str]:
+    yield from _head(run)
+    yield ""
+    yield click.style(key, bold=True)
+    history = history_of(run, key)
+    if not history:
+        yield "  no step of this run asked for it"
+    for step, change in history:
+        revision = f", revision {step.revision} by rule {step.rule}" if step.revision else ""
+        yield f'  {change.action} by step "{step.step}" (function {step.function}{revision})'
+        yield from (f"      {field}" for field in change.fields)
+    said = None
+    for step in run.steps:
+        if step.ready.get(key, said) != said:
+            said = step.ready[key]
+            yield f'  {"ready" if said else "not ready"}, says step "{step.step}"'
+    for planned in planned_for(run, key):
+        yield f"  plan: {planned.action} {planned.kind}/{planned.name}"
+    if not planned_for(run, key) and run.plan is not None:
+        yield "  plan: nothing to do"
+
+
+def _read(read: Read) -> str:
+    wanted = read.name or ("all" if read.labels is None else ",".join(f"{k}={v}" for k, v in read.labels.items()))
+    place = f" in {read.namespace}" if read.namespace else ""
+    return f"{read.kind} ({read.api_version}) {wanted}{place}, {len(read.found)} found"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,109 @@
+"""`planform trace`: the tree of an XR, a claim or anything else that refers to other objects."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import click
+
+from planform.api.kinds import Kind
+from planform.cli.connection import Connected, connection_options, run
+from planform.cli.drawing import as_dot, as_text, as_value
+from planform.cli.output import is_terminal, output_option, say, write_data
+from planform.cli.resource_tree import Looking, Node, Target, changing_trees
+from planform.errors import UsageError
+
+_CLEAR = "\x1b[H\x1b[J"
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("name", default="")
+@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.option("-s", "--show-connection-secrets", is_flag=True, help="Show connection secrets, without their values.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="Draw again on every change, until the object is gone.")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 100), default=8, show_default=True, help="Requests at the same time."
+)
+@output_option("table", "wide", "json", "yaml", "dot")
+@connection_options
+def trace(
+    kind: str,
+    name: str,
+    namespace: str,
+    show_connection_secrets: bool,
+    watching: bool,
+    concurrency: int,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+) -> None:
+    """Show what an object is made of: `planform trace xbucket logs`, `planform trace xbucket/logs`.
+
+    Follows XRs, claims, Operations, Compositions and Functions to everything they refer to, and shows the state of
+    each. Without a name, all objects of the kind. Exits with 0 whether they are ready or not.
+    """
+    word, slash, after = kind.partition("/")
+    if slash and name:
+        raise UsageError("the name is given twice", hint="planform trace KIND NAME, or planform trace KIND/NAME")
+    name = after or name
+    if watching and not name:
+        raise UsageError("--watch needs a name", hint=f"planform trace {word} NAME --watch")
+    if watching and output not in ("table", "wide"):
+        raise UsageError(f"--watch draws tables, not {output}")
+
+    async def act(connected: Connected) -> None:
+        found = await connected.find_kind(word)
+        place = (namespace or connected.namespace) if found.namespaced else ""
+        looking = Looking(connected.client, show_connection_secrets, asyncio.Semaphore(concurrency))
+        if watching:
+            await _watch(looking, Target(found.gvk, place, name), wide=output == "wide")
+        else:
+            _show(await _roots(connected, looking, found, place, name), output, single=bool(name))
+
+    run(kubeconfig, context, act)
+
+
+async def _roots(connected: Connected, looking: Looking, kind: Kind, namespace: str, name: str) -> list[Node]:
+    names = [name]
+    if not name:
+        listed = await connected.client.list(kind.gvk, namespace=namespace)
+        names = [obj["metadata"]["name"] for obj in listed.items]
+        if not names:
+            say(f"no {kind.plural}" + (f" in namespace {namespace}" if namespace else ""))
+    return await asyncio.gather(*(looking.tree(Target(kind.gvk, namespace, each)) for each in names))
+
+
+def _show(roots: Sequence[Node], output: str, *, single: bool) -> None:
+    match output:
+        case "json" | "yaml":
+            values = [as_value(root) for root in roots]
+            write_data(values[0] if single else {"items": values}, output)
+        case "dot":
+            click.echo(as_dot(roots))
+        case _:
+            if roots:
+                click.echo(as_text(roots, wide=output == "wide", colour=is_terminal()))
+
+
+async def _watch(looking: Looking, target: Target, *, wide: bool) -> None:
+    colour, shown = is_terminal(), ""
+    async with aclosing(changing_trees(looking, target)) as trees:
+        async for tree in trees:
+            text = as_text([tree], wide=wide, colour=colour)
+            if text != shown:
+                click.echo(f"{_CLEAR}{_fitting(text)}" if colour else f"{text}\n")
+                sys.stdout.flush()
+                shown = text
+    say(f"{target} is gone")
+
+
+def _fitting(text: str) -> str:
+    """As many lines as the terminal has: a tree that scrolls cannot be drawn again in its place."""
+    lines, room = text.split("\n"), shutil.get_terminal_size().lines - 2
+    return text if len(lines) <= room else "\n".join([*lines[: room - 1], f"... and {len(lines) - room + 1} more"])
