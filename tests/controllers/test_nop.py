@@ -283,11 +283,11 @@ async def test_under_a_virtual_clock_each_condition_comes_at_its_moment_and_no_t
         await clock.advance(29)
         assert await ready() is None
         await clock.advance(1)
-        assert await ready() == "False"
+        await until_condition(bench.client, created, "Ready", "False", reason="Creating")
         await clock.advance(3569)
         assert await ready() == "False"
         await clock.advance(1)
-        assert await ready() == "True"
+        await until_condition(bench.client, created, "Ready")
         at_rest = (await stored(bench, created))["metadata"]["resourceVersion"]
         assert await NopController(bench).reconcile(ObjectKey("default", "n")) == Result()
         await clock.advance(timedelta(days=1).total_seconds())
@@ -310,9 +310,11 @@ async def test_a_restart_writes_nothing_and_remembers_what_is_to_come(tmp_path: 
 
     async with embedded_bench(tmp_path, clock=clock) as bench:
         NopController(bench).start()
-        await bench.client.create(nop("done", READY_AT_ONCE, writeConnectionSecretToRef={"name": "done"}))
-        await bench.client.create(nop("wrong", {**READY_AT_ONCE, "time": "99999999999999h"}))
+        done = await bench.client.create(nop("done", READY_AT_ONCE, writeConnectionSecretToRef={"name": "done"}))
+        wrong = await bench.client.create(nop("wrong", {**READY_AT_ONCE, "time": "99999999999999h"}))
         later = await bench.client.create(nop("later", after(60)))
+        for obj, status in ((done, "True"), (wrong, "False"), (later, "True")):
+            await until_condition(bench.client, obj, "Synced", status)
         before = await versions(bench)
         assert len(before) == 5
     await clock.advance(30)

@@ -553,13 +553,16 @@ async def test_a_restart_writes_nothing(tmp_path: Path) -> None:
 
     async with guarded(tmp_path, clock=clock) as bench:
         await pair(bench, "n")
-        await bench.client.create(usage("ready", of=side("n-of"), by=side("n-by")))
-        await bench.client.create(usage("missing", of=side("nothing"), reason="r"))
-        await bench.client.create(usage("unresolved", of=side(matchLabels={"a": "b"}), reason="r"))
         composed = usage("waiting", labels={COMPOSITE_LABEL: "xr"}, of=side("n-of"), by=side("n-by"))
-        await bench.client.create(composed)
-        await versions(bench)
+        for wanted, status in (
+            (usage("ready", of=side("n-of"), by=side("n-by")), "True"),
+            (usage("missing", of=side("nothing"), reason="r"), "False"),
+            (usage("unresolved", of=side(matchLabels={"a": "b"}), reason="r"), "False"),
+            (composed, "True"),
+        ):
+            await until_condition(bench.client, await bench.client.create(wanted), "Ready", status)
         await deleted(bench, composed)
+        await until_condition(bench.client, composed, "Ready", "False", reason="WaitingUsingDeleted")
         before = await versions(bench)
         assert {name for kind, name in before if kind == "Usage"} == {"ready", "missing", "unresolved", "waiting"}
     async with guarded(tmp_path, clock=clock) as bench:
