@@ -15,7 +15,7 @@ import pytest
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, PAUSED_ANNOTATION, SECRET
 from planform.client.informer import ObjectKey
-from planform.client.protocol import Patch, PatchType
+from planform.client.protocol import Client, Patch, PatchType
 from planform.controllers.function_catalogue import LiveFunctions, runner
 from planform.controllers.functions import NAME, FunctionController
 from planform.controllers.workbench import Workbench
@@ -301,6 +301,57 @@ async def test_a_restart_writes_nothing(functions: Functions, live: LiveFunction
         assert again.catalogue.versions(functions.name) == live.catalogue.versions(functions.name)
         await FunctionController(functions.bench, again).reconcile(ObjectKey("", functions.name))
     assert await versions() == before
+
+
+class Crash(Exception):
+    """The process ended here."""
+
+
+class Crashing:
+    """A client whose process ends right after its n-th write."""
+
+    def __init__(self, client: Client, writes: int) -> None:
+        self._client = client
+        self.left = writes
+
+    def __getattr__(self, verb: str) -> Any:
+        method = getattr(self._client, verb)
+        if verb not in ("create", "patch", "delete"):
+            return method
+
+        async def write(*arguments: Any, **options: Any) -> Any:
+            done = await method(*arguments, **options)
+            self.left -= 1
+            if self.left == 0:
+                raise Crash
+            return done
+
+        return write
+
+
+async def test_a_crash_after_any_write_leaves_nothing_behind(
+    bench: Workbench, live: LiveFunctions, unique: str
+) -> None:
+    """An upgrade beyond both limits makes, activates, deactivates and deletes; it is cut off after each write."""
+    for writes in range(1, 20):
+        functions = Functions(bench, live, f"{unique}-{writes}")
+        key = ObjectKey("", functions.name)
+        whole = FunctionController(bench, live)
+        for version in ("v1", "v2"):
+            await functions.install(f"{PACKAGE}:{version}")
+            await whole.reconcile(key)
+        await functions.install(f"{PACKAGE}:v3")
+        client = Crashing(bench.client, writes)
+        try:
+            await FunctionController(replace(bench, client=client), live).reconcile(key)
+        except Crash:
+            assert "Active" in (await functions.states()).values()
+        await whole.reconcile(key)
+        assert await functions.states() == {2: "Inactive", 3: "Active"}
+        await bench.client.delete(FUNCTION, functions.name)
+        if client.left > 0:
+            break
+    assert writes > 5
 
 
 # -- functions that somebody else runs
