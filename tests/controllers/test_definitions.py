@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 
@@ -19,13 +20,14 @@ from planform.api.names import (
     PAUSED_ANNOTATION,
     XRD,
 )
+from planform.apiserver.admission import Admission
 from planform.client.informer import ObjectKey
-from planform.client.protocol import Patch, PatchType
+from planform.client.protocol import Client, Patch, PatchType, Propagation
 from planform.composition.definitions import xr_kind
 from planform.controllers.definitions import NAME, DefinitionController
 from planform.controllers.workbench import Workbench
-from planform.errors import Invalid, NotFound
-from tests.harness.planes import condition_of, eventually, read, until_condition
+from planform.errors import Conflict, Invalid, NotFound
+from tests.harness.planes import condition_of, embedded_bench, eventually, read, until_condition
 
 HELD = "example.org/held"
 """A finalizer that stands for what the controller of an object still has to do."""
@@ -165,6 +167,12 @@ def with_field(name: str, schema: Object, **more: Any) -> Object:
     version = api_version(**more)
     version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][name] = schema
     return version
+
+
+def passes(bench: Workbench) -> int:
+    """Reconciles of XRDs that have ended."""
+    found = re.findall(rf'planform_reconcile_total{{controller="{NAME}",[^}}]*}} (\d+)', bench.metrics.render())
+    return sum(map(int, found))
 
 
 def role_name(xrd: str, who: str) -> str:
@@ -350,6 +358,7 @@ BROKEN = [
     pytest.param({"properties": {"a": {"type": "string"}}}, id="not-structural"),
     pytest.param({"type": "string", "x-kubernetes-validations": [{"rule": "self.nope()"}]}, id="cel"),
     pytest.param({"type": "strin"}, id="type"),
+    pytest.param(5, id="no-schema"),
 ]
 
 
@@ -358,8 +367,8 @@ async def test_an_invalid_xrd_says_which_field_and_waits_for_a_change(defs: Defi
     xrd = await defs.bench.client.create(defs.xrd(versions=[with_field("shape", schema)]))
     refused = await defs.until(xrd, "Established", "False", reason="InvalidDefinition")
     condition = condition_of(refused, "Established")
-    assert condition is not None and "openAPIV3Schema.properties[spec].properties[shape]" in condition["message"]
-    told = await defs.events(xrd)
+    assert condition is not None and "properties[spec].properties" in condition["message"]
+    told = await eventually(lambda: defs.events(xrd), "an event tells of it")
     assert [(kind, reason) for kind, reason, _ in told] == [("Warning", "InvalidDefinition")]
     assert await read(defs.bench.client, CRD, xrd["metadata"]["name"]) is None
     assert defs.composites.told == []
@@ -396,23 +405,38 @@ async def test_an_invalid_change_leaves_what_is_served_as_it_was(defs: Definitio
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"group": "other.example.org"}, "group"),
-        ({"names": {"kind": "Other"}}, "names"),
-        ({"scope": "Cluster"}, "scope"),
-        ({"claimNames": {"kind": "Other"}}, "claimNames"),
-        ({"claimNames": None}, "claimNames"),
-        ({"enforcedCompositionRef": {"name": "other"}}, "enforcedCompositionRef"),
-        ({"versions": []}, "spec.versions"),
-        ({"versions": [api_version(referenceable=False)]}, "exactly one version must be referenceable"),
-    ],
-)
-async def test_immutable_and_invalid_changes_are_refused(defs: Definitions, change: Object, message: str) -> None:
+REFUSED: list[tuple[Object, str]] = [
+    ({"group": "other.example.org"}, "group"),
+    ({"names": {"kind": "Other"}}, "names"),
+    ({"scope": "Cluster"}, "scope"),
+    ({"claimNames": {"kind": "Other"}}, "claimNames"),
+    ({"claimNames": None}, "claimNames"),
+    ({"enforcedCompositionRef": {"name": "other"}}, "enforcedCompositionRef"),
+    ({"versions": []}, "spec.versions"),
+    ({"versions": [api_version(referenceable=False)]}, "exactly one version must be referenceable"),
+]
+
+
+async def test_immutable_and_invalid_changes_are_refused(defs: Definitions) -> None:
     xrd = await defs.bench.client.create(defs.claimed(enforcedCompositionRef={"name": "mine"}))
-    with pytest.raises(Invalid, match=message):
-        await defs.change(xrd, {"spec": change})
+    for change, message in REFUSED:
+        with pytest.raises(Invalid, match=message):
+            await defs.change(xrd, {"spec": change})
+
+
+async def test_a_name_that_another_crd_has_is_told_and_had_once_it_is_free(defs: Definitions) -> None:
+    other = stranger(defs.group)
+    other["metadata"]["name"] = f"things.{defs.group}"
+    other["spec"]["names"] = {"plural": "things", "kind": "Thing", "shortNames": ["app"]}
+    other = await defs.bench.client.create(other)
+    await until_condition(defs.bench.client, other, "Established")
+    xrd = await defs.bench.client.create(defs.xrd())
+    refused = await defs.until(xrd, "Established", "False", reason="NamesNotAccepted")
+    condition = condition_of(refused, "Established")
+    assert condition is not None and '"app" is already in use' in condition["message"]
+    assert defs.composites.told == []
+    await defs.delete(other)
+    await defs.until(xrd, "Established", "True")
 
 
 # -- staying
@@ -646,6 +670,71 @@ async def test_a_deletion_goes_on_after_a_restart_with_the_controllers_it_needs(
     assert defs.composites.running == defs.claims.running == {}
 
 
+async def test_instances_that_go_one_by_one_cost_no_pass_each(defs: Definitions) -> None:
+    xrd = await defs.established(defs.xrd())
+    names = [f"app-{index}" for index in range(12)]
+    held = [await defs.change(await defs.create(xrd, name), {"metadata": {"finalizers": [HELD]}}) for name in names]
+    await defs.delete(xrd)
+
+    async def all_are_going() -> bool:
+        found = (await defs.bench.client.list(gvk_of(held[0]))).items
+        return all(each["metadata"].get("deletionTimestamp") for each in found)
+
+    await eventually(all_are_going, "all XRs are being deleted")
+    before = passes(defs.bench)
+    for xr in held[1:]:
+        await defs.change(xr, {"metadata": {"finalizers": None}})
+        await defs.gone(xr)
+    assert passes(defs.bench) - before <= 1, "one may be on its way when the counting begins"
+    await defs.change(held[0], {"metadata": {"finalizers": None}})
+    await defs.gone(xrd)
+
+
+@dataclass
+class Guard:
+    """Denies the deletion of one object, as a Usage does."""
+
+    name: str
+    denies: bool = True
+
+    def admit(self, admission: Admission) -> None:
+        if admission.operation == "DELETE" and admission.name == self.name and self.denies:
+            raise Conflict("this app is in use by a test")
+
+
+async def test_an_instance_that_may_not_be_deleted_is_named_and_the_others_go(unique: str) -> None:
+    guard = Guard("needed")
+    async with embedded_bench(admission=[guard]) as bench:
+        defs = Definitions(bench, f"{unique}.example.org")
+        defs.start()
+        xrd = await defs.established(defs.xrd())
+        await defs.create(xrd, "needed")
+        free = await defs.create(xrd, "other")
+        await defs.delete(xrd)
+        await defs.gone(free)
+        text = "this app is in use by a test"
+        going = await defs.until(xrd, "Established", "False", reason="TerminatingCompositeResource", message=text)
+        assert DEFINED_FINALIZER in going["metadata"]["finalizers"]
+        guard.denies = False
+        await defs.gone(xrd)
+
+
+async def test_foreground_deletion_ends_as_well(defs: Definitions) -> None:
+    xrd = await defs.until(await defs.established(defs.claimed()), "Offered", "True")
+    xr = await defs.change(await defs.create(xrd, "one"), {"metadata": {"finalizers": [HELD]}})
+    await defs.bench.client.delete(XRD, xrd["metadata"]["name"], propagation=Propagation.FOREGROUND)
+
+    async def xr_is_going() -> bool:
+        found = await defs.bench.client.get(gvk_of(xr), "one")
+        return bool(found["metadata"].get("deletionTimestamp"))
+
+    await eventually(xr_is_going, "the XR is being deleted")
+    assert xrd["metadata"]["name"] in defs.composites.running
+    await defs.change(xr, {"metadata": {"finalizers": None}})
+    await defs.gone(xrd)
+    assert await read(defs.bench.client, CRD, xrd["metadata"]["name"]) is None
+
+
 async def test_a_paused_xrd_is_not_deleted(defs: Definitions) -> None:
     xrd = await defs.established(defs.xrd())
     other = await defs.established(defs.xrd(plural="others"))
@@ -681,3 +770,100 @@ async def test_nothing_runs_for_an_xrd_that_was_removed_by_force(defs: Definitio
         return not defs.composites.running and not defs.claims.running
 
     await eventually(check, "its controllers are stopped")
+
+
+# -- crashing
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+class CrashingClient:
+    """Ends the process right after one of its writes; what the write did is done."""
+
+    def __init__(self, client: Client, at: int | None) -> None:
+        self._client = client
+        self._at = at
+        self.writes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+        if name not in ("create", "update", "patch", "apply", "delete"):
+            return call
+
+        async def write(*args: Any, **more: Any) -> Any:
+            answer = await call(*args, **more)
+            self.writes += 1
+            if self.writes == self._at:
+                raise Crash
+            return answer
+
+        return write
+
+
+@dataclass
+class Life:
+    """An XRD from its creation to its end, driven pass by pass; after a crash by a controller that knows nothing."""
+
+    defs: Definitions
+    client: CrashingClient
+    controller: DefinitionController = field(init=False)
+
+    def __post_init__(self) -> None:
+        bench = replace(self.defs.bench, client=cast(Client, self.client))
+        self.controller = DefinitionController(bench, self.defs.composites, self.defs.claims)
+
+    async def drive(self, key: ObjectKey, done: Callable[[], Awaitable[bool]], what: str) -> None:
+        async def step() -> bool:
+            try:
+                await self.controller.reconcile(key)
+            except Crash:
+                self.defs.composites, self.defs.claims = Recorder(), Recorder()
+                self.controller = DefinitionController(self.defs.bench, self.defs.composites, self.defs.claims)
+            except Conflict:
+                pass
+            return await done()
+
+        await eventually(step, what)
+
+    async def run(self) -> None:
+        client, xrd = self.defs.bench.client, self.defs.claimed()
+        key = ObjectKey("", xrd["metadata"]["name"])
+
+        async def is_served() -> bool:
+            found = await client.get(XRD, key.name)
+            return all(
+                told is not None
+                and told["status"] == "True"
+                and told["observedGeneration"] == found["metadata"]["generation"]
+                for told in (condition_of(found, "Established"), condition_of(found, "Offered"))
+            )
+
+        async def is_gone() -> bool:
+            return await read(client, XRD, key.name) is None
+
+        xrd = await client.create(xrd)
+        await self.drive(key, is_served, "it is served")
+        await self.defs.create(xrd, "xr")
+        await self.defs.create(xrd, "claim", kind="App")
+        await self.defs.change(xrd, {"spec": {"versions": [with_field("shape", {"type": "string"})]}})
+        await self.drive(key, is_served, "the change is served")
+        await self.defs.delete(xrd)
+        await self.drive(key, is_gone, "it is gone")
+        await self.controller.reconcile(key)
+        left = [
+            crd["metadata"]["name"] for crd in (await client.list(CRD)).items if crd["spec"]["group"] == self.defs.group
+        ]
+        assert left == []
+        assert self.defs.composites.running == self.defs.claims.running == {}
+
+
+async def test_a_crash_after_any_write_leaves_nothing_behind(unique: str) -> None:
+    async with embedded_bench() as bench:
+        clean = Life(Definitions(bench, f"{unique}.example.org"), CrashingClient(bench.client, None))
+        await clean.run()
+        assert clean.client.writes > 15
+        for at in range(1, clean.client.writes + 1):
+            crashed = Life(Definitions(bench, f"{unique}-{at}.example.org"), CrashingClient(bench.client, at))
+            await crashed.run()

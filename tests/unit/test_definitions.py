@@ -17,6 +17,7 @@ from planform.composition.definitions import (
     claim_kind,
     composite_crd,
     is_controlled_by,
+    is_current,
     scope_of,
     style,
     xr_kind,
@@ -264,19 +265,17 @@ def test_a_name_is_at_most_63_characters_or_fewer_if_the_user_says_so(users: int
 @pytest.mark.parametrize(
     ("schema", "path"),
     [
-        ({"properties": []}, None),
         ({"properties": ["spec"]}, "properties"),
-        ({"properties": {"spec": "x"}}, r"properties\.spec"),
-        ({"properties": {"status": {"properties": 3}}}, r"properties\.status\.properties"),
-        ({"properties": {"metadata": {"properties": {"name": True}}}}, r"properties\.metadata\.properties\.name"),
+        ({"properties": {"spec": "x"}}, r"properties"),
+        ({"properties": {"status": {"properties": 3}}}, r"properties\[status\]\.properties"),
+        ({"properties": {"metadata": {"properties": {"name": True}}}}, r"properties\[metadata\]\.properties"),
+        ({"properties": {"spec": {"properties": {"a": 5}}}}, r"properties\[spec\]\.properties"),
+        ({"description": 5}, "description"),
     ],
 )
-def test_a_schema_that_cannot_be_merged_is_refused_by_its_path(schema: dict[str, Any], path: str | None) -> None:
-    if path is None:
-        assert root_of(composite_crd(with_schema(schema)))
-        return
-    where = r"spec\.versions\[0\]\.schema\.openAPIV3Schema\." + path
-    with pytest.raises(InvalidDefinition, match=where + ": must be an object"):
+def test_a_schema_of_wrong_types_is_refused_by_its_path(schema: dict[str, Any], path: str) -> None:
+    where = r'^XRD "apps.example.org": spec\.versions\[0\]\.schema\.openAPIV3Schema\.'
+    with pytest.raises(InvalidDefinition, match=where + path):
         composite_crd(with_schema(schema))
 
 
@@ -457,6 +456,30 @@ def test_a_version_with_stored_objects_may_not_vanish() -> None:
         check_replaceable(owned(crd, OURS, storedVersions=["v1alpha1", "v1"]), crd)
 
 
+def test_a_crd_is_current_with_what_api_servers_fill_in_and_with_nothing_else() -> None:
+    wanted = composite_crd(xrd())
+    spec = wanted["spec"]
+    filled = {**spec, "conversion": {"strategy": "None"}}
+    filled["names"] = {**spec["names"], "singular": "app", "listKind": "AppList"}
+    found = {**wanted, "spec": filled, "status": {"storedVersions": ["v1"]}}
+    assert is_current(found, wanted)
+    for change in (
+        {"scope": "Cluster"},
+        {"conversion": {"strategy": "Webhook"}},
+        {"names": {**filled["names"], "shortNames": ["a"]}},
+        {"versions": [*spec["versions"], {**spec["versions"][0], "name": "v2"}]},
+    ):
+        assert not is_current({**found, "spec": {**filled, **change}}, wanted), change
+    strange: list[dict[str, Any]] = [
+        {"labels": {}},
+        {"labels": {"team": "a", "b": "c"}},
+        {"annotations": {"a": "b"}},
+        {"ownerReferences": []},
+    ]
+    for more in strange:
+        assert not is_current({**found, "metadata": {**wanted["metadata"], **more}}, wanted), more
+
+
 def test_roles_give_each_audience_its_verbs() -> None:
     roles = {role["metadata"]["name"].rpartition("-to-")[2]: role for role in definition_roles(xrd("v1", **CLAIMED))}
 
@@ -503,7 +526,7 @@ async def test_what_the_control_plane_writes_into_a_status_is_not_pruned() -> No
         "watchedResourceRefs": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "namespace": "default"}],
         "planform": {
             "revisionSelector": {"matchLabels": {"channel": "stable"}},
-            "compositionSelector": {},
+            "generation": 3,
             "problems": [{"resource": "bucket", "message": "no"}, {"step": "one", "message": "no"}],
         },
     }

@@ -3,7 +3,7 @@
 The user's schema and the machinery's fields share `spec` and `status`. Where both name a field the machinery's wins:
 the control plane could not work with anything else there. Of XRs these are, in the spec, `crossplane` (modern) or the
 fields themselves (legacy); in the status `conditions`, `lastHandledReconcileAt`, `watchedResourceRefs` (what functions
-asked to have watched), `planform` (the selectors that were resolved last, and what is wrong with which resource or
+asked to have watched), `planform` (what the last reconcile rested on, and what is wrong with which resource or
 step), and in legacy XRs and claims also `connectionDetails` and `claimConditionTypes`.
 """
 
@@ -22,6 +22,7 @@ from planform.composition.definition_fields import (
 )
 from planform.composition.xr import Style
 from planform.errors import PlanformError
+from planform.machinery.schema_shape import misshapen
 
 Scope = Literal["Namespaced", "Cluster", "LegacyCluster"]
 
@@ -191,6 +192,19 @@ def check_replaceable(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> No
         )
 
 
+def is_current(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether the CRD is known to be as wanted, but for what API servers fill in; a False may err, a True does not.
+
+    An API server checks a whole schema before it finds that nothing changed, which takes long enough to be worth this.
+    """
+    for field in ("ownerReferences", "labels", "annotations"):
+        if (found["metadata"].get(field) or None) != wanted["metadata"].get(field):
+            return False
+    named = {"singular": wanted["spec"]["names"]["kind"].lower(), "listKind": f"{wanted['spec']['names']['kind']}List"}
+    filled = {"conversion": {"strategy": "None"}, **wanted["spec"], "names": {**named, **wanted["spec"]["names"]}}
+    return bool(found["spec"] == filled)
+
+
 def _controller(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
     references = obj["metadata"].get("ownerReferences") or ()
     return next((reference for reference in references if reference.get("controller")), None)
@@ -255,8 +269,8 @@ def _version(xrd: Mapping[str, Any], index: int, properties: Object, status: Obj
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, Mapping):
         raise InvalidDefinition(f"{_shown(xrd)}: {where}: version {version['name']} has no schema")
-    if wrong := _misshapen(schema):
-        raise InvalidDefinition(f"{_shown(xrd)}: {where}.{wrong}: must be an object")
+    if wrong := next(misshapen(schema, where), None):
+        raise InvalidDefinition(f"{_shown(xrd)}: {wrong}")
     subresources: Object = {"status": {}}
     if (version.get("subresources") or {}).get("scale"):
         subresources["scale"] = version["subresources"]["scale"]
@@ -272,19 +286,6 @@ def _version(xrd: Mapping[str, Any], index: int, properties: Object, status: Obj
         if version.get(field):
             made[field] = version[field]
     return made
-
-
-def _misshapen(schema: Mapping[str, Any]) -> str | None:
-    """The path of a part of the user's schema that has to be merged with ours and is no object; None if all are."""
-    for path in (("spec", "properties"), ("status", "properties"), ("metadata", "properties", "name")):
-        node: Any = schema
-        walked: list[str] = []
-        for step in ("properties", *path):
-            node = node.get(step) or {}
-            walked.append(step)
-            if not isinstance(node, Mapping):
-                return ".".join(walked)
-    return None
 
 
 def _root(schema: Mapping[str, Any], properties: Object, status: Object) -> Object:
@@ -318,8 +319,7 @@ def _part(users: Mapping[str, Any], kept: tuple[str, ...], machinery: Object) ->
 
 def _longest_name(users: Mapping[str, Any]) -> int:
     name = ((users.get("metadata") or {}).get("properties") or {}).get("name") or {}
-    longest = name.get("maxLength")
-    return min(_NAME_LENGTH, longest) if isinstance(longest, int) else _NAME_LENGTH
+    return min(_NAME_LENGTH, int(name.get("maxLength", _NAME_LENGTH)))
 
 
 def _machinery_path(scope: Scope, field: str) -> str:

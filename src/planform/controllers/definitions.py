@@ -35,6 +35,7 @@ from planform.composition.definitions import (
     claim_kind,
     composite_crd,
     is_controlled_by,
+    is_current,
     xr_kind,
 )
 from planform.composition.xr import XrCondition
@@ -176,6 +177,8 @@ class DefinitionController:
         found = await self._read(CRD, wanted["metadata"]["name"])
         if found is not None:
             check_replaceable(found, wanted)
+            if is_current(found, wanted):
+                return found
         return await self._client.apply(wanted, manager=MANAGER, force=True)
 
     async def _grant_roles(self, xrd: Object) -> None:
@@ -284,7 +287,7 @@ class DefinitionController:
         for condition in conditions:
             if _said(xrd, condition.type) != _said(told, condition.type):
                 kind: Literal["Normal", "Warning"] = "Warning" if _is_refusal(condition) else "Normal"
-                text = condition.message or f"{condition.type} is {condition.status}"
+                text = condition.message or "the kind is served and its objects are reconciled"
                 self._bench.events.record(told, kind, condition.reason, text, by=NAME)
         return told
 
