@@ -70,6 +70,7 @@ class LiveFunctions:
         self._functions: dict[str, bool] = {}  # of each Function, whether the built-in of its name may stand in for it
         self._revisions: dict[str, dict[str, Object]] = {}  # by function, then by their own names
         self._parents: dict[str, str] = {}  # the function of each revision
+        self._named: dict[str, SecretRef] = {}  # the Secret of each revision that names one
         self._secrets = _Secrets(bench, self._on_secret)
         self._served: dict[str, tuple[_Served, ...]] = {name: (served,) for name, served in self._builtins.items()}
         self._catalogue: Catalogue | None = None
@@ -155,26 +156,22 @@ class LiveFunctions:
         name, obj = change.key.name, change.object
         gone = change.type == "DELETED" or bool(obj["metadata"].get("deletionTimestamp"))
         parent = "" if gone else str((obj["metadata"].get("labels") or {}).get(PACKAGE_LABEL) or "")
-        before = self._parents.pop(name, "")
+        before, secret_before = self._parents.pop(name, ""), self._named.pop(name, None)
         if before:
             self._revisions[before].pop(name)
         if parent:
             self._parents[name] = parent
             self._revisions.setdefault(parent, {})[name] = _kept(obj)
-        self._secrets.want({ref for each in self._all() if (ref := tls_secret_of(_annotations(each))) is not None})
+            secret = tls_secret_of(_annotations(obj))
+            if secret is not None:
+                self._named[name] = secret
+        if self._named.get(name) != secret_before:
+            self._secrets.want(frozenset(self._named.values()))
         self._refresh(dict.fromkeys(filter(None, (before, parent))))
 
     def _on_secret(self, secret: SecretRef) -> None:
-        self._refresh(
-            [
-                name
-                for name, revisions in self._revisions.items()
-                if any(tls_secret_of(_annotations(each)) == secret for each in revisions.values())
-            ]
-        )
-
-    def _all(self) -> Iterable[Object]:
-        return (each for revisions in self._revisions.values() for each in revisions.values())
+        revisions = [name for name, named in self._named.items() if named == secret]
+        self._refresh(dict.fromkeys(self._parents[name] for name in revisions))
 
     # -- what is known
 
@@ -205,7 +202,7 @@ class LiveFunctions:
 
     def _of(self, function: str, obj: Object) -> _Served:
         annotations, status = _annotations(obj), obj["status"]
-        reference = tls_secret_of(annotations)
+        reference = self._named.get(obj["metadata"]["name"])
         secret = self._secrets.get(reference) if reference is not None else None
         endpoint = serving(str(status.get("endpoint") or ""), annotations, secret).endpoint
         digest, deterministic = "", False
@@ -256,7 +253,7 @@ class _Secrets:
     def get(self, reference: SecretRef) -> Object | None:
         return self._known.get(reference)
 
-    def want(self, references: set[SecretRef] | frozenset[SecretRef]) -> None:
+    def want(self, references: frozenset[SecretRef]) -> None:
         """Watch exactly these from now on."""
         for reference in self._watched.keys() - references:
             self._watched.pop(reference)[1].cancel()
