@@ -22,11 +22,12 @@ from planform.app import Settings, open_control_plane
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client, Patch, PatchType
-from planform.clock import SystemClock
-from planform.controllers.crds import VERSION_ANNOTATION, ensure_crds
+from planform.clock import SystemClock, VirtualClock
+from planform.controllers.crds import VERSION_ANNOTATION, KindsNotServed, ensure_crds
 from planform.controllers.workbench import Workbench
 from planform.errors import Invalid, NotFound
 from tests.controllers.conftest import ENGINES
+from tests.harness.embedded import embedded_engine
 from tests.harness.planes import embedded_bench, eventually
 
 HERE = Path(__file__).parent
@@ -145,6 +146,38 @@ async def test_first_start_of_the_embedded_engine_writes_each_crd_once(monkeypat
     monkeypatch.setattr("tests.harness.planes.ensure_crds", counted)
     async with embedded_bench():
         assert sum(written) == len(crds())
+
+
+async def test_a_crd_that_is_being_deleted_is_made_anew_once_it_is_gone(bench: Workbench) -> None:
+    name = "watchoperations.ops.crossplane.io"
+    crd = await bench.client.get(CRD, name)
+    crd["metadata"]["finalizers"] = ["example.org/hold"]
+    await bench.client.update(crd)
+    await bench.client.delete(CRD, name)
+    start = asyncio.create_task(ensure_crds(bench.client, clock=bench.clock))
+    await asyncio.sleep(0)
+    await bench.client.patch(CRD, name, Patch(PatchType.MERGE, {"metadata": {"finalizers": None}}))
+    assert await start == 1
+    assert (await bench.client.get(CRD, name))["metadata"]["uid"] != crd["metadata"]["uid"]
+
+
+async def _settled(client: Client) -> bool:
+    conditions = [(crd.get("status") or {}).get("conditions") for crd in (await client.list(CRD)).items]
+    return len(conditions) > len(crds()) and all(conditions)
+
+
+async def test_kinds_that_are_not_served_in_time_are_named_with_the_reason() -> None:
+    clock = VirtualClock()
+    taken = copy.deepcopy(next(crd for crd in crds() if crd["spec"]["names"]["kind"] == "Usage"))
+    taken["metadata"]["name"] = "uses.protection.crossplane.io"
+    taken["spec"]["names"] |= {"plural": "uses", "singular": "use", "listKind": "UseList"}  # and the kind Usage
+    async with embedded_engine(clock=clock) as engine:
+        await engine.establish(taken)
+        start = asyncio.create_task(ensure_crds(engine.client, clock=clock))
+        await eventually(lambda: _settled(engine.client), "all names are accepted or refused")
+        await clock.advance(31)
+        with pytest.raises(KindsNotServed, match=r"usages\.protection\.crossplane\.io \(.*already in use\)"):
+            await start
 
 
 # -- what is accepted
@@ -477,12 +510,13 @@ async def test_revision_in_resources_mode_refuses_a_change_inside_a_base(bench: 
 
 
 async def test_revision_takes_a_higher_number_owners_annotations_and_a_status(bench: Workbench, unique: str) -> None:
+    owner = await bench.client.create(_example("Composition", unique))
     made = await bench.client.create(_example("CompositionRevision", unique))
     try:
         made["spec"]["revision"] = 7
         made["metadata"]["annotations"] = {"a": "b"}
         made["metadata"]["ownerReferences"] = [
-            {"apiVersion": "apiextensions.crossplane.io/v1", "kind": "Composition", "name": unique, "uid": unique}
+            {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": unique, "uid": owner["metadata"]["uid"]}
         ]
         written = await bench.client.update(made)
         assert written["spec"]["revision"] == 7
@@ -490,6 +524,7 @@ async def test_revision_takes_a_higher_number_owners_annotations_and_a_status(be
         assert (await bench.client.update(written, subresource="status"))["status"] == {"composites": 3}
     finally:
         await _remove(bench.client, made)
+        await _remove(bench.client, owner)
 
 
 async def test_revision_keeps_its_labels_where_admission_policies_exist(bench: Workbench, unique: str) -> None:

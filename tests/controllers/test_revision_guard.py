@@ -103,11 +103,13 @@ async def test_control_plane_adds_its_own_labels_where_they_are_missing_and_no_o
 
 
 async def test_owners_annotations_finalizers_and_status_of_a_revision_are_free(client: Client) -> None:
+    owner = await client.create(composition())
     made = await client.create(revision())
+    uid = owner["metadata"]["uid"]
     made["metadata"] |= {
         "annotations": {"a": "b"},
         "finalizers": ["example.org/keep"],
-        "ownerReferences": [{"apiVersion": COMPOSITION.api_version, "kind": "Composition", "name": "site", "uid": "1"}],
+        "ownerReferences": [{"apiVersion": COMPOSITION.api_version, "kind": "Composition", "name": "site", "uid": uid}],
     }
     made = await client.update(made)
     made["status"] = {"composites": 1}

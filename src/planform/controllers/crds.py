@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import planform
@@ -28,19 +28,19 @@ LABELS: Final = {"app.kubernetes.io/managed-by": "planform"}
 
 _MANAGER: Final = "planform-crds"
 _PATIENCE: Final = 30.0
-_ATTEMPTS: Final = 10
 _PAUSE: Final = 0.02
 _logger = logging.getLogger(__name__)
 
 
 class KindsNotServed(PlanformError):
-    """The engine took our CRDs and does not serve them."""
+    """The engine does not serve our kinds."""
 
     reason = "KindsNotServed"
 
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__(f"not established within {_PATIENCE:g} s: {', '.join(sorted(names))}")
-        self.hint = "see why: kubectl describe crd " + " ".join(sorted(names))
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        told = (f"{name} ({problem})" if problem else name for name, problem in sorted(problems.items()))
+        super().__init__(f"kinds are not served after {_PATIENCE:g} s: {', '.join(told)}")
+        self.hint = "see why: kubectl describe crd " + " ".join(sorted(problems))
 
 
 async def ensure_crds(client: Client, *, clock: Clock) -> int:
@@ -49,32 +49,34 @@ async def ensure_crds(client: Client, *, clock: Clock) -> int:
     Raises KindsNotServed if the engine does not serve them in time. Cancelling leaves some of them written, which the
     next call completes.
     """
-    written, policed = await asyncio.gather(
-        asyncio.gather(*(_ensure(client, wanted) for wanted in crds())), _ensure_policies(client)
-    )
-    waiting = {crd["metadata"]["name"] for crd, _ in written if not _is_established(crd)}
+    waiting = {crd["metadata"]["name"]: "" for crd in crds()}
     try:
         async with time_limit(clock, _PATIENCE):
+            policed, written = await asyncio.gather(
+                _ensure_policies(client, clock), asyncio.gather(*(_ensure(client, crd, clock) for crd in crds()))
+            )
+            for crd, _ in written:
+                _note(crd, waiting)
             await _until_established(client, waiting)
-            await asyncio.gather(*(_until_served(client, crd, clock) for crd, writes in written if writes))
+            await asyncio.gather(*(_until_served(client, crd, waiting, clock) for crd, writes in written if writes))
     except TimeoutError as error:
-        raise KindsNotServed(waiting or {crd["metadata"]["name"] for crd, writes in written if writes}) from error
+        raise KindsNotServed(waiting) from error
     return policed + sum(writes for _, writes in written)
 
 
-async def _ensure_policies(client: Client) -> int:
+async def _ensure_policies(client: Client, clock: Clock) -> int:
     wanted = policies()
     try:
         await client.kind(gvk_of(wanted[0]))
     except NotFound:
         return 0
-    return sum([writes for _, writes in await asyncio.gather(*(_ensure(client, policy) for policy in wanted))])
+    return sum([writes for _, writes in await asyncio.gather(*(_ensure(client, each, clock) for each in wanted))])
 
 
-async def _ensure(client: Client, wanted: Object) -> tuple[Object, int]:
+async def _ensure(client: Client, wanted: Object, clock: Clock) -> tuple[Object, int]:
     """The object as it is stored, and how many writes that took. Several may try at once: one of them writes."""
     kind, name = gvk_of(wanted), wanted["metadata"]["name"]
-    for _ in range(_ATTEMPTS):
+    while True:
         try:
             found = await client.get(kind, name)
         except NotFound:
@@ -82,6 +84,9 @@ async def _ensure(client: Client, wanted: Object) -> tuple[Object, int]:
                 return await client.create(_stamped(wanted), manager=_MANAGER), 1
             except AlreadyExists:
                 continue
+        if found["metadata"].get("deletionTimestamp"):
+            await clock.sleep(_PAUSE)  # once it is gone with all its objects, it can be made anew
+            continue
         upgraded = _upgraded(found, wanted)
         if upgraded == found:
             return found, 0
@@ -89,7 +94,6 @@ async def _ensure(client: Client, wanted: Object) -> tuple[Object, int]:
             return await client.update(upgraded, manager=_MANAGER), 1
         except (Conflict, NotFound):
             continue
-    raise Conflict(f'{kind.kind} "{name}" changed {_ATTEMPTS} times while planform was about to upgrade it')
 
 
 def _stamped(obj: Object) -> Object:
@@ -127,31 +131,37 @@ def _is_newer(one: str, other: str) -> bool:
     return first is not None and second is not None and first > second
 
 
-def _is_established(crd: Object) -> bool:
-    conditions = (crd.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+def _note(crd: Object, waiting: dict[str, str]) -> None:
+    """Take the CRD out of `waiting` if it is established, or keep why it is not."""
+    name = crd["metadata"]["name"]
+    conditions = {each["type"]: each for each in (crd.get("status") or {}).get("conditions") or ()}
+    if (conditions.get("Established") or {}).get("status") == "True":
+        waiting.pop(name, None)
+    elif name in waiting:
+        waiting[name] = str((conditions.get("NamesAccepted") or {}).get("message") or "")
 
 
-async def _until_established(client: Client, waiting: set[str]) -> None:
-    """Watch until `waiting` is empty; takes out what is established."""
+async def _until_established(client: Client, waiting: dict[str, str]) -> None:
+    """Watch until `waiting` is empty."""
+    selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
     while waiting:
-        selector = ",".join(f"{key}={value}" for key, value in LABELS.items())
         async with client.watch(CRD, labels=selector) as events:
             async for event in events:
-                if event.type in ("ADDED", "MODIFIED") and _is_established(event.object):
-                    waiting.discard(event.object["metadata"]["name"])
+                if event.type in ("ADDED", "MODIFIED"):
+                    _note(event.object, waiting)
                 if not waiting:
                     return
 
 
-async def _until_served(client: Client, crd: Object, clock: Clock) -> None:
+async def _until_served(client: Client, crd: Object, waiting: dict[str, str], clock: Clock) -> None:
     """A real API server serves a kind a moment after it has said that it does, and then in all versions."""
-    spec = crd["spec"]
+    spec, name = crd["spec"], crd["metadata"]["name"]
     version = next(version for version in spec["versions"] if version["served"] and not version.get("deprecated"))
     gvk = GroupVersionKind(spec["group"], version["name"], spec["names"]["kind"])
-    while True:
+    waiting[name] = "established, but not found"
+    while name in waiting:
         try:
             await client.list(gvk, limit=1)
-            return
+            del waiting[name]
         except NotFound:
             await clock.sleep(_PAUSE)

@@ -153,6 +153,9 @@ def _spec() -> dict[str, Schema]:
         "patchSets": many("Mode Resources: patches that several resources share.", _patch_set(), most=500),
         "environment": _environment(),
         "writeConnectionSecretsToNamespace": text("Where connection Secrets of legacy XRs go.", longest=63),
+        "publishConnectionDetailsWithStoreConfigRef": record(
+            "Deprecated and ignored.", {"name": text("Name of the store.")}
+        ),
         "revisionHistoryLimit": number("How many unused revisions to keep; 10 if absent, 0 keeps all.", least=0),
         "deletionBudget": record("When to stop and ask instead of deleting.", {"maxShare": share}),
     }
