@@ -363,6 +363,25 @@ async def test_applied_resources_take_over_fields_and_outlive_the_operation(benc
     assert found["data"] == {"mode": "new", "other": "stays"}
 
 
+async def test_a_resource_that_many_operations_apply_remembers_only_a_few_of_them(
+    bench: Workbench, unique: str
+) -> None:
+    function = Calls(unique, wanting(config_map(f"{unique}-often", mode="new")))
+    controller = OperationController(bench, pipelines(bench, function))
+    await bench.client.apply(config_map(f"{unique}-often", other="stays"), manager="somebody")
+    most = 0
+    for index in range(25):
+        name = f"{unique}-{index}"
+        made = await bench.client.create(operation(name, unique))
+        await controller.reconcile(ObjectKey("", name))
+        found = await bench.client.get(CONFIG_MAP, f"{unique}-often", namespace="default")
+        managers = [entry["manager"] for entry in found["metadata"]["managedFields"]]
+        assert {"somebody", f"ops.crossplane.io/operation/{made['metadata']['uid']}"} <= set(managers)
+        most = max(most, len(managers))
+    assert most == 11, "somebody, this Operation, and up to nine before it"
+    assert found["data"] == {"mode": "new", "other": "stays"}
+
+
 async def test_what_cannot_be_applied_is_a_failure_that_names_it(bench: Workbench, unique: str) -> None:
     good, bad = config_map(f"{unique}-good"), config_map(f"{unique}-bad")
     bad["data"] = {"not a key!": "x"}

@@ -35,6 +35,7 @@ MOST_SECONDS_BETWEEN_ATTEMPTS: Final = 60.0
 MOST_OUTPUT_BYTES: Final = 512 << 10
 """What the outputs of all steps may take of the Operation's status; an object has to fit into the store."""
 
+_FIELD_MANAGER: Final = "ops.crossplane.io/operation/"
 _KEPT_SUCCESSFUL: Final = 3
 _KEPT_FAILED: Final = 1
 
@@ -135,6 +136,16 @@ def unnamed(outcome: PipelineOutcome) -> str:
         if not (obj.get("metadata") or {}).get("name"):
             return f'desired resource "{key}" ({obj["kind"]}) has no metadata.name'
     return ""
+
+
+def field_manager(operation: Mapping[str, Any]) -> str:
+    """The name under which an Operation applies: its own, so that no Operation takes back what another applied."""
+    return _FIELD_MANAGER + str(operation["metadata"]["uid"])
+
+
+def is_earlier_operation(manager: str, current: str) -> bool:
+    """Whether a field manager is an Operation, and another than the current one."""
+    return manager.startswith(_FIELD_MANAGER) and manager != current
 
 
 def reference_to(obj: Mapping[str, Any]) -> Object:

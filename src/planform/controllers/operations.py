@@ -21,6 +21,8 @@ from planform.composition.operations import (
     Progress,
     Reason,
     attempts_allowed,
+    field_manager,
+    is_earlier_operation,
     merged_references,
     outputs_of,
     progress_of,
@@ -35,7 +37,7 @@ from planform.composition.xr import XrCondition
 from planform.controllers.pipelines import Pipelines
 from planform.controllers.recording import EventKind
 from planform.controllers.workbench import Workbench
-from planform.controllers.writing import set_status
+from planform.controllers.writing import merge, set_status
 from planform.errors import Conflict, NotFound, PlanformError
 from planform.functions.errors import MissingCapability, ResolutionError
 from planform.functions.resolution import Resolution
@@ -48,7 +50,7 @@ MANAGER: Final = f"ops.crossplane.io/{NAME}"
 PAUSED: Final = XrCondition("Synced", "False", "ReconcilePaused", "Reconciliation is paused via the pause annotation")
 SYNCED: Final = XrCondition("Synced", "True", "ReconcileSuccess")
 
-_FIELD_MANAGER: Final = "ops.crossplane.io/operation/"
+_REMEMBERED_MANAGERS: Final = 10
 _LONGEST_RUN: Final = 3600.0
 _LOOK_AGAIN: Final = 60.0
 _WRITE_TRIES: Final = 10
@@ -202,13 +204,27 @@ class OperationController:
     async def _apply(self, operation: Object, outcome: PipelineOutcome) -> tuple[list[Object], str]:
         """Apply in order up to the first that is refused; gives what was applied and what went wrong."""
         applied: list[Object] = []
-        manager = _FIELD_MANAGER + operation["metadata"]["uid"]
+        manager = field_manager(operation)
         for obj in resources_to_apply(outcome):
             try:
-                applied.append(reference_to(await self._client.apply(obj, manager=manager, force=True)))
+                found = await self._client.apply(obj, manager=manager, force=True)
             except PlanformError as error:
                 return applied, f'cannot apply {obj["kind"]} "{obj["metadata"]["name"]}": {error}'
+            applied.append(reference_to(found))
+            await self._forget_earlier_managers(found, manager)
         return applied, ""
+
+    async def _forget_earlier_managers(self, obj: Object, manager: str) -> None:
+        """Drop the claims of earlier Operations, which want nothing any more, once there are several of them: what is
+        worked on every hour would otherwise remember every hour. The values stay as they are."""
+        entries = obj["metadata"].get("managedFields") or []
+        kept = [each for each in entries if not is_earlier_operation(each.get("manager") or "", manager)]
+        if len(entries) - len(kept) < _REMEMBERED_MANAGERS:
+            return
+        try:
+            await merge(self._client, obj, {"metadata": {"managedFields": kept}}, manager=manager)
+        except PlanformError:
+            pass  # somebody wrote meanwhile, or it may not be done; the next Operation tries again
 
     async def _failed(
         self, operation: Object, failures: int, message: str, *, for_good: bool = False, **more: Any
