@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.names import (
+    COMPOSITION,
+    CRON_OPERATION,
+    ENVIRONMENT_CONFIG,
+    FUNCTION,
+    OPERATION,
+    WATCH_OPERATION,
+    XRD,
+)
 from planform.apiserver.admission import AdmissionPlugin
 from planform.apiserver.engine import open_engine
 from planform.apiserver.local import LocalClient
+from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client
@@ -51,9 +61,7 @@ async def embedded_bench(
             if not (await client.list(NAMESPACE)).items:
                 await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
             await ensure_crds(client, clock=clock)
-            yield Workbench(
-                client=client, plane=plane, events=events, clock=clock, rng=rng, gate=gate, metrics=metrics
-            )
+            yield Workbench(client=client, plane=plane, events=events, clock=clock, rng=rng, gate=gate, metrics=metrics)
             chores.close()
 
 
@@ -112,3 +120,35 @@ def condition_of(obj: Object, type_: str) -> Object | None:
         if condition["type"] == type_:
             return dict(condition)
     return None
+
+
+@asynccontextmanager
+async def all_controllers(bench: Workbench, **more: Any) -> AsyncIterator[Controllers]:
+    """Every controller of a control plane on a workbench's engine; what the test made is deleted at the end."""
+    parts = Parts(
+        client=bench.client,
+        plane=bench.plane,
+        clock=bench.clock,
+        rng=bench.rng,
+        gate=bench.gate,
+        metrics=bench.metrics,
+        features=more.pop("features", bench.features),
+        **more,
+    )
+    async with open_controllers(parts) as controllers:
+        yield controllers
+        if isinstance(bench.client, KubernetesClient):
+            await _clean(bench.client)
+
+
+async def _clean(client: Client) -> None:
+    """Leave nothing on a shared cluster that the next test's controllers would begin to reconcile."""
+    for kind in (WATCH_OPERATION, CRON_OPERATION, OPERATION, XRD, COMPOSITION, FUNCTION, ENVIRONMENT_CONFIG):
+        for obj in (await client.list(kind)).items:
+            with suppress(NotFound):
+                await client.delete(kind, obj["metadata"]["name"])
+
+    async def is_empty() -> bool:
+        return not (await client.list(XRD)).items
+
+    await eventually(is_empty, "all XRDs are gone", seconds=60)

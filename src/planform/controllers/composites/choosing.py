@@ -16,6 +16,7 @@ from planform.composition.selection import (
     check_revision,
     choose_composition,
     choose_revision,
+    is_judged,
     named_composition,
 )
 from planform.controllers.composites.connections import default_secret
@@ -81,8 +82,9 @@ async def choose(fleet: Fleet, compositions: LiveCompositions, key: ObjectKey, x
         await compositions.revisions(named.name),
         style=style,
         last_selector=own.get("revisionSelector"),
+        composition_uid=compositions.uid(named.name),
     )
-    if _is_unseen(choice.revision) and _age(choice.revision, clock) < VALIDATION_SECONDS:
+    if not is_judged(choice.revision) and _age(choice.revision, clock) < VALIDATION_SECONDS:
         raise NotValidatedYet(f'composition revision "{choice.name}" is new')
     check_revision(xr, choice.revision)
     fields: Object = {}
@@ -96,11 +98,6 @@ async def choose(fleet: Fleet, compositions: LiveCompositions, key: ObjectKey, x
     if secret is not None:
         fields["writeConnectionSecretToRef"] = secret
     return Chosen(named.name, choice, fields)
-
-
-def _is_unseen(revision: Mapping[str, Any]) -> bool:
-    conditions = (revision.get("status") or {}).get("conditions") or ()
-    return not any(each["type"] == "ValidPipeline" for each in conditions)
 
 
 def _age(obj: Mapping[str, Any], clock: Clock) -> float:

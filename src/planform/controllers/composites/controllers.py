@@ -97,7 +97,7 @@ class CompositeControllers:
                 fields = machinery(xr, definition.style)
                 composition = (fields.get("compositionRef") or {}).get("name")
                 if composition:
-                    population.set(
+                    population.seed(
                         XrKey(definition.group_kind, *key_of(xr)),
                         composition,
                         (fields.get("compositionRevisionRef") or {}).get("name") or "",

@@ -13,6 +13,8 @@ from planform.api.kinds import Object
 from planform.api.names import COMPOSITION, COMPOSITION_NAME_LABEL, COMPOSITION_REVISION
 from planform.client.informer import Change
 from planform.client.protocol import Client
+from planform.composition.revisions import composition_label
+from planform.composition.selection import is_judged
 from planform.reconcile.plane import Plane
 from planform.reconcile.sources import Subscription
 
@@ -56,11 +58,17 @@ class LiveCompositions:
 
     async def revisions(self, composition: str) -> Sequence[Object]:
         """All that carry the name of this Composition."""
-        found = self._revisions.get(composition)
+        label = composition_label(composition)
+        found = self._revisions.get(label)
         if found:
             return list(found.values())
-        listed = await self._client.list(COMPOSITION_REVISION, labels=f"{COMPOSITION_NAME_LABEL}={composition}")
+        listed = await self._client.list(COMPOSITION_REVISION, labels=f"{COMPOSITION_NAME_LABEL}={label}")
         return listed.items
+
+    def uid(self, composition: str) -> str:
+        """The Composition's own; empty if it has not been heard of."""
+        found = self._compositions.get(composition)
+        return str(found["metadata"]["uid"]) if found is not None else ""
 
     def _composition_changed(self, change: Change) -> None:
         name = change.object["metadata"]["name"]
@@ -80,14 +88,19 @@ class LiveCompositions:
                 del self._revisions[owner][name]
                 if not self._revisions[owner]:
                     del self._revisions[owner]
-                self._tell(owner)
+                self._tell_of(owner)
             return
         owner = (change.object["metadata"].get("labels") or {}).get(COMPOSITION_NAME_LABEL, "")
         known = self._revisions.setdefault(owner, {})
         before = known.get(name)
         known[name] = change.object
-        if _is_judged(change.object) and (before is None or _choice(before) != _choice(change.object)):
-            self._tell(owner)
+        if is_judged(change.object) and (before is None or _choice(before) != _choice(change.object)):
+            self._tell_of(owner)
+
+    def _tell_of(self, label: str) -> None:
+        """A revision knows its Composition by label, which long names do not fit in."""
+        for name in [name for name in self._compositions if composition_label(name) == label] or [label]:
+            self._tell(name)
 
     def _tell(self, composition: str) -> None:
         for listener in self._listeners:
@@ -102,12 +115,6 @@ def _composes(composition: Mapping[str, Any], group: str, kind: str) -> bool:
 def _selection(composition: Mapping[str, Any]) -> tuple[Any, ...]:
     """What the choice of a Composition rests on."""
     return composition["metadata"].get("labels"), composition["spec"].get("compositeTypeRef")
-
-
-def _is_judged(revision: Mapping[str, Any]) -> bool:
-    """Whether its pipeline was looked at. Nobody can use it before that, and then it changes once more."""
-    conditions = (revision.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "ValidPipeline" for each in conditions)
 
 
 def _choice(revision: Mapping[str, Any]) -> tuple[Any, ...]:

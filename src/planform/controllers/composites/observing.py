@@ -52,7 +52,9 @@ async def observe(client: Client, xr: Object, style: Style) -> Observed:
             continue
         name = (obj["metadata"].get("annotations") or {}).get(RESOURCE_NAME_ANNOTATION)
         if not name:
-            raise AnonymousResource(obj)
+            if is_controlled_by(xr, obj):
+                raise AnonymousResource(obj)
+            continue  # it was there before us, and was not taken over
         if name in observed.resources:
             observed.leftovers.append((name, obj))
             continue

@@ -1,0 +1,190 @@
+"""XRDs, Compositions and XRs in a line or two, on whichever engine a test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from planform.api.kinds import GroupVersionKind, Object, gvk
+from planform.api.names import COMPOSITION_REVISION, EVENT, XRD
+from planform.client.protocol import Client, Patch, PatchType
+from planform.composition.xr import RESOURCE_NAME_ANNOTATION
+from tests.harness.planes import condition_of, eventually, read, until_condition
+
+NAMESPACE = "default"
+CONFIG_MAP = gvk("v1", "ConfigMap")
+NOP = gvk("nop.crossplane.io/v1alpha1", "NopResource")
+
+
+class Platform:
+    """One API of a test's own: `App` in a group that nobody else has."""
+
+    def __init__(self, client: Client, unique: str, *, scope: str = "Namespaced") -> None:
+        self.client = client
+        self.group = f"{unique}.example.org"
+        self.scope = scope
+        self.kind = gvk(f"{self.group}/v1", "App")
+        self.unique = unique
+
+    @property
+    def namespace(self) -> str:
+        return NAMESPACE if self.scope == "Namespaced" else ""
+
+    def xrd(self, **spec: Any) -> Object:
+        free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        schema = {"type": "object", "properties": {"spec": free, "status": {"type": "object", "properties": STATUS}}}
+        version = {"name": "v1", "served": True, "referenceable": True, "schema": {"openAPIV3Schema": schema}}
+        return {
+            "apiVersion": "apiextensions.crossplane.io/" + ("v1" if self.scope == "LegacyCluster" else "v2"),
+            "kind": "CompositeResourceDefinition",
+            "metadata": {"name": f"apps.{self.group}"},
+            "spec": {
+                "group": self.group,
+                "scope": self.scope,
+                "names": {"kind": "App", "plural": "apps"},
+                "versions": [version],
+                **spec,
+            },
+        }
+
+    async def define(self, **spec: Any) -> None:
+        """Create the XRD and wait until its XRs are served and watched."""
+        xrd = await self.client.create(self.xrd(**spec))
+        await until_condition(self.client, {**xrd, "apiVersion": XRD.api_version}, "Established")
+
+    def composition(
+        self, *steps: Object, name: str = "", labels: Mapping[str, str] | None = None, **spec: Any
+    ) -> Object:
+        return {
+            "apiVersion": "apiextensions.crossplane.io/v1",
+            "kind": "Composition",
+            "metadata": {"name": name or f"{self.unique}-apps", "labels": dict(labels or {})},
+            "spec": {
+                "compositeTypeRef": {"apiVersion": self.kind.api_version, "kind": "App"},
+                "mode": "Pipeline",
+                "pipeline": list(steps),
+                **spec,
+            },
+        }
+
+    async def compose(self, *steps: Object, **more: Any) -> Object:
+        """Create or change a Composition and wait for the revision that says so; gives the revision."""
+        wanted = self.composition(*steps, **more)
+        await self.client.apply(wanted, manager="author", force=True)
+        name = wanted["metadata"]["name"]
+
+        async def newest() -> Object | None:
+            for revision in reversed(await self.revisions(name)):
+                same = {key: value for key, value in revision["spec"].items() if key != "revision"}
+                valid = condition_of(revision, "ValidPipeline")
+                if valid and all(same.get(key) == value for key, value in wanted["spec"].items()):
+                    labels = revision["metadata"].get("labels") or {}
+                    if all(labels.get(key) == value for key, value in wanted["metadata"]["labels"].items()):
+                        return revision
+            return None
+
+        return await eventually(newest, f"a revision of {name}")
+
+    async def revisions(self, composition: str = "") -> list[Object]:
+        """Of a Composition, the oldest number first."""
+        name = composition or f"{self.unique}-apps"
+        listed = await self.client.list(COMPOSITION_REVISION, labels=f"crossplane.io/composition-name={name}")
+        return sorted(listed.items, key=lambda each: each["spec"]["revision"])
+
+    def xr(self, name: str = "one", *, spec: Mapping[str, Any] | None = None, **machinery: Any) -> Object:
+        metadata = {"name": f"{name}-{self.unique}"}
+        if self.namespace:
+            metadata["namespace"] = NAMESPACE
+        content = dict(spec or {})
+        if machinery:
+            content |= {"crossplane": machinery} if self.scope != "LegacyCluster" else machinery
+        return {"apiVersion": self.kind.api_version, "kind": "App", "metadata": metadata, "spec": content}
+
+    async def create(self, name: str = "one", **more: Any) -> Object:
+        return await self.client.create(self.xr(name, **more))
+
+    async def get(self, xr: Object) -> Object:
+        return await self.client.get(self.kind, xr["metadata"]["name"], namespace=self.namespace)
+
+    async def ready(self, xr: Object) -> Object:
+        return await until_condition(self.client, xr, "Ready")
+
+    async def merge(self, xr: Object, body: Object) -> Object:
+        return await self.client.patch(
+            self.kind, xr["metadata"]["name"], Patch(PatchType.MERGE, body), namespace=self.namespace
+        )
+
+    async def composed(self, xr: Object, kind: GroupVersionKind = CONFIG_MAP) -> dict[str, Object]:
+        """What exists of an XR's resources of a kind, by the names that the composition gives them."""
+        listed = await self.client.list(kind, labels=f"crossplane.io/composite={xr['metadata']['name']}")
+        return {each["metadata"]["annotations"][RESOURCE_NAME_ANNOTATION]: each for each in listed.items}
+
+    async def gone(self, xr: Object) -> None:
+        async def check() -> bool:
+            return await read(self.client, self.kind, xr["metadata"]["name"], self.namespace) is None
+
+        await eventually(check, f"XR {xr['metadata']['name']} is gone")
+
+    async def events(self, xr: Object) -> list[Object]:
+        found = await self.client.list(EVENT, namespace=self.namespace or "default")
+        return [each for each in found.items if each["involvedObject"].get("uid") == xr["metadata"]["uid"]]
+
+
+STATUS: Object = {
+    "count": {"type": "integer"},
+    "words": {"type": "string"},
+    "seen": {"type": "array", "items": {"type": "string"}},
+}
+
+
+def templates(*objects: Object, step: str = "compose", ready: bool = True) -> Object:
+    """A patch-and-transform step; each object's name in the composition is its `_key`, or its index."""
+    resources = []
+    for index, obj in enumerate(objects):
+        resource: Object = {"name": obj.pop("_key", f"r{index}"), "base": obj, "patches": obj.pop("_patches", [])}
+        if ready:
+            resource["readinessChecks"] = [{"type": "None"}]
+        resources.append(resource)
+    return {
+        "step": step,
+        "functionRef": {"name": "function-patch-and-transform"},
+        "input": {"apiVersion": "pt.fn.crossplane.io/v1beta1", "kind": "Resources", "resources": resources},
+    }
+
+
+def config_map(key: str, *patches: Object, **data: str) -> Object:
+    """A ConfigMap to compose, without a name."""
+    return {"_key": key, "_patches": list(patches), "apiVersion": "v1", "kind": "ConfigMap", "data": data}
+
+
+def nop(key: str, *, after: str = "0s", fields: Mapping[str, Any] | None = None) -> Object:
+    """A NopResource that becomes ready after a while."""
+    condition = {"time": after, "conditionType": "Ready", "conditionStatus": "True"}
+    provider: Object = {"conditionAfter": [condition], "fields": dict(fields or {})}
+    return {
+        "_key": key,
+        "apiVersion": NOP.api_version,
+        "kind": NOP.kind,
+        "spec": {"forProvider": provider},
+    }
+
+
+def from_xr(source: str, target: str) -> Object:
+    return {"type": "FromCompositeFieldPath", "fromFieldPath": source, "toFieldPath": target}
+
+
+def auto_ready() -> Object:
+    return {"step": "ready", "functionRef": {"name": "function-auto-ready"}}
+
+
+def script(text: str, *, step: str = "script") -> Object:
+    """A Starlark step."""
+    return {
+        "step": step,
+        "functionRef": {"name": "function-starlark"},
+        "input": {"apiVersion": "starlark.fn.planform.dev/v1", "kind": "StarlarkScript", "script": text},
+    }
+
+
+def names(objects: Iterable[Object]) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in objects)
