@@ -228,7 +228,7 @@ def _entry(run_id: int, record: RunRecord) -> Entry:
     parts: dict[str, bytes] = {}
     digests: dict[int, str] = {}
     for key, content in raw.items():
-        masked = mask.json(content)
+        masked = mask.part(content)
         digests[key] = digest = sha256(masked).hexdigest()[:32]
         parts[digest] = masked
     places = {digest: place for place, digest in enumerate(parts)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import orjson
@@ -23,18 +23,23 @@ _SHORTEST_ENCODED: Final = 8
 class RunMask:
     """What is secret in one run."""
 
-    def __init__(self, secrets: Iterable[bytes], parts: Iterable[bytes]) -> None:
+    def __init__(self, secrets: Iterable[bytes], parts: Collection[bytes]) -> None:
         """`parts` are the values of the run as canonical JSON: Secrets among them add what they hold."""
-        values = set(secrets)
-        for raw in parts:
-            if _SECRET_KIND in raw:
-                values.update(_held(orjson.loads(raw)))
+        values, whole = set(secrets), b"\n".join(parts)  # one search through all is cheaper than one through each
+        self._holders = {raw for raw in parts if _SECRET_KIND in raw} if _SECRET_KIND in whole else set()
+        for raw in self._holders:
+            values.update(_held(orjson.loads(raw)))
         self._texts = sorted({text for value in values for text in _spellings(value)}, key=len, reverse=True)
         self._needles = [orjson.dumps(text)[1:-1] for text in self._texts]
+        self._all_clean = not self._holders and not any(needle in whole for needle in self._needles)
+
+    def part(self, raw: bytes) -> bytes:
+        """One of the parts without secrets; most often the very same bytes."""
+        return raw if self._all_clean else self.json(raw)
 
     def json(self, raw: bytes, *, keep: tuple[str, ...] = ()) -> bytes:
-        """The same JSON without secrets; most often the very same bytes. Fields in `keep` stay as they are."""
-        if _SECRET_KIND not in raw and not any(needle in raw for needle in self._needles):
+        """The same JSON without secrets. Fields in `keep` stay as they are."""
+        if raw not in self._holders and not any(needle in raw for needle in self._needles):
             return raw
         value = orjson.loads(raw)
         masked = self._masked(value)
