@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from planform.api.kinds import gvk
+from planform.apiserver.admission import Admission
 from planform.clock import VirtualClock, timestamp
-from planform.errors import NotFound
+from planform.errors import Forbidden, NotFound
 from tests.harness.embedded import CONFIG_MAP, NAMESPACE, Embedded, embedded_engine
 
 EVENT = gvk("v1", "Event")
@@ -80,3 +81,27 @@ async def test_a_namespace_goes_with_everything_in_it() -> None:
         assert (await engine.client.list(CONFIG_MAP, namespace="team")).items == []
         with pytest.raises(NotFound, match='namespaces "team" not found'):
             await engine.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+
+
+async def test_a_kind_that_refuses_does_not_keep_a_namespace_from_being_emptied_of_the_rest() -> None:
+    class KeepsConfigMaps:
+        armed = True
+
+        def admit(self, admission: Admission, /) -> None:
+            if self.armed and admission.operation == "DELETE" and admission.kind.kind == "ConfigMap":
+                raise Forbidden("ConfigMaps stay")
+
+    guard = KeepsConfigMaps()
+    async with embedded_engine() as engine:
+        engine.core.admission = (guard,)
+        await engine.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "full"}})
+        for kind in ("ConfigMap", "Secret", "ServiceAccount"):
+            await engine.client.create(
+                {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": "full"}}
+            )
+        await engine.client.delete(NAMESPACE, "full")
+        await engine.gone(gvk("v1", "Secret"), "x", "full")
+        await engine.gone(gvk("v1", "ServiceAccount"), "x", "full")
+        assert await engine.client.get(CONFIG_MAP, "x", namespace="full")
+        guard.armed = False
+        await engine.gone(NAMESPACE, "full", "")

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from planform.api.kinds import Kind, Object
 from planform.apiserver.requests import Request
+from planform.client.protocol import Propagation
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
@@ -27,6 +28,8 @@ class Admission:
     old: Object | None
     subresource: str
     request: Request
+    propagation: Propagation | None = None
+    """What a DELETE asks for its dependents; None if it does not say."""
 
 
 class AdmissionPlugin(Protocol):

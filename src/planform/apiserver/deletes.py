@@ -98,7 +98,9 @@ async def delete(
                     continue
             _check_preconditions(served, name, obj, options.preconditions)
             served.strategy.may_be_deleted(obj)
-            core.admit(Admission("DELETE", served.kind, key.namespace, name, None, obj, "", request))
+            core.admit(
+                Admission("DELETE", served.kind, key.namespace, name, None, obj, "", request, options.propagation)
+            )
         except ApiError:
             await settle(core, key)
             raise

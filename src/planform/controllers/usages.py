@@ -81,7 +81,8 @@ class UsageGuard:
             return
         if admission.old is not None and not admission.request.dry_run:
             uid = admission.old["metadata"]["uid"]
-            self.on_attempt(Attempt(uid, Propagation.BACKGROUND, protecting[0].key))
+            policy = admission.propagation or Propagation.BACKGROUND
+            self.on_attempt(Attempt(uid, policy, protecting[0].key))
         raise in_use(kind.group, kind.plural, name, protecting)
 
 

@@ -15,11 +15,21 @@ from planform.apiserver.metadata import is_terminating
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Request, Selection
 from planform.clock import timestamp
-from planform.errors import NotFound
+from planform.errors import ApiError, NotFound, PlanformError
 from planform.reconcile.controller import Controller, Result
 from planform.store import Change, ChangeType, Key
 
 _NAMESPACE = gvk("v1", "Namespace")
+
+
+class ContentRefused(PlanformError):
+    """Something in a namespace that is being deleted may not be deleted (yet); the namespace's status says so."""
+
+    reason = "NamespaceContentRefused"
+    retryable = True
+
+    def __init__(self, namespace: str, refusals: Sequence[ApiError]) -> None:
+        super().__init__(f'namespace "{namespace}" cannot be emptied: {refusals[0]}')
 
 
 class NamespaceChore:
@@ -58,30 +68,46 @@ class NamespaceChore:
         namespace: Object = orjson.loads(entry.value)
         if not is_terminating(namespace):
             return Result()
-        for served in core.registry.storage_kinds():
-            if served.kind.namespaced and core.store.count(served.resource, name):
-                await deletes.delete_collection(core, served, Selection(name), deletes.DeleteOptions(), Request())
+        refusals = await self._empty(name)
         remaining = list(_remaining(core, name))
         served = core.registry.find(_NAMESPACE)
         try:
-            await self._report(served, name, remaining)
+            await self._report(served, name, remaining, refusals)
             if not remaining:
                 await subresources.update(
                     core, served, "", name, "finalize", {"spec": {"finalizers": []}}, Request(manager="namespaces")
                 )
         except NotFound:
             pass
+        if refusals:
+            raise ContentRefused(name, refusals)
         return Result()
 
+    async def _empty(self, name: str) -> list[ApiError]:
+        """Delete all content. One kind that refuses does not keep the others: what refuses may hang on what follows."""
+        core = self._core
+        refusals: list[ApiError] = []
+        for served in core.registry.storage_kinds():
+            if served.kind.namespaced and core.store.count(served.resource, name):
+                try:
+                    await deletes.delete_collection(core, served, Selection(name), deletes.DeleteOptions(), Request())
+                except ApiError as error:
+                    refusals.append(error)
+        return refusals
+
     async def _report(
-        self, served: ServedKind, name: str, remaining: Sequence[tuple[ServedKind, int, list[Object]]]
+        self,
+        served: ServedKind,
+        name: str,
+        remaining: Sequence[tuple[ServedKind, int, list[Object]]],
+        refusals: Sequence[ApiError],
     ) -> None:
         now = timestamp(self._core.clock.now())
 
         def change(namespace: Object) -> Object:
             status = {**namespace.get("status", {})}
             conditions = status.get("conditions") or []
-            for condition in _conditions(remaining):
+            for condition in _conditions(remaining, refusals):
                 conditions = with_condition(conditions, *condition, now)
             return {**namespace, "status": {**status, "phase": "Terminating", "conditions": conditions}}
 
@@ -99,7 +125,7 @@ def _remaining(core: Core, namespace: str) -> Iterator[tuple[ServedKind, int, li
 
 
 def _conditions(
-    remaining: Sequence[tuple[ServedKind, int, list[Object]]],
+    remaining: Sequence[tuple[ServedKind, int, list[Object]]], refusals: Sequence[ApiError]
 ) -> Iterator[tuple[str, str, str, str]]:
     """The five conditions of a terminating namespace: type, status, reason, message."""
     yield (
@@ -114,12 +140,21 @@ def _conditions(
         "ParsedGroupVersions",
         "All legacy kube types successfully parsed",
     )
-    yield (
-        "NamespaceDeletionContentFailure",
-        "False",
-        "ContentDeleted",
-        "All content successfully deleted, may be waiting on finalization",
-    )
+    if refusals:
+        listed = "; ".join(sorted({str(each) for each in refusals}))
+        yield (
+            "NamespaceDeletionContentFailure",
+            "True",
+            "ContentDeletionFailed",
+            f"Failed to delete all resource types, {len(refusals)} remaining: {listed}",
+        )
+    else:
+        yield (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        )
     if remaining:
         listed = ", ".join(
             f"{served.kind.plural}.{served.kind.group} has {count} resource instances" for served, count, _ in remaining
