@@ -56,6 +56,17 @@ async def test_a_crd_of_somebody_else_is_refused_until_it_goes(defs: Definitions
     await defs.until(xrd, condition, "True")
 
 
+async def test_of_two_xrds_that_want_one_crd_the_second_has_it_when_the_first_is_gone(defs: Definitions) -> None:
+    first = await defs.established(defs.xrd())
+    second = await defs.bench.client.create(defs.claimed())
+    refused = await defs.until(second, "Offered", "False", reason="ForeignDefinition")
+    told = condition_of(refused, "Offered")
+    assert told is not None and f'controlled by CompositeResourceDefinition "apps.{defs.group}"' in told["message"]
+    await defs.delete(first)
+    await defs.gone(first)
+    await defs.until(second, "Offered", "True")
+
+
 async def test_a_crd_that_an_xrd_lost_is_adopted_again_with_its_xrs(defs: Definitions) -> None:
     xrd = await defs.established(defs.xrd())
     xr = await defs.create(xrd, "one")

@@ -106,8 +106,8 @@ class DefinitionController:
             kind=claim_kind,
             instances=claims,
         )
-        self._xrd_of: dict[str, str] = {}  # by the name of a CRD, also one that is not ours and may go one day
-        self._departures: dict[str, Departures] = {}  # by the name of the CRD whose objects are being deleted
+        self._xrds_of: dict[str, set[str]] = {}  # who wants the CRD of this name, also where another has it
+        self._departures: dict[tuple[str, str], Departures] = {}  # by XRD and finalizer, while objects are deleted
 
     def start(self) -> None:
         """Run it on the plane, with its watches of XRDs, their CRDs and their roles."""
@@ -122,7 +122,7 @@ class DefinitionController:
             return Result()
         for part in (self._composites, self._claims):
             if crd_name := part.crd_name(xrd):
-                self._xrd_of[crd_name] = key.name
+                self._xrds_of.setdefault(crd_name, set()).add(key.name)
         if is_paused(xrd):
             await self._keep_running(xrd)
         elif xrd["metadata"].get("deletionTimestamp"):
@@ -132,8 +132,7 @@ class DefinitionController:
         return Result()
 
     def _waiting_for(self, crd: Change) -> Iterable[ObjectKey]:
-        name = self._xrd_of.get(crd.key.name)
-        return (ObjectKey("", name),) if name else ()
+        return [ObjectKey("", name) for name in sorted(self._xrds_of.get(crd.key.name, ()))]
 
     # -- serving
 
@@ -217,8 +216,7 @@ class DefinitionController:
         if crd is not None and await self._has_objects(xrd, part, crd):
             return False
         await part.instances.stop(xrd["metadata"]["name"])
-        if crd_name := part.crd_name(xrd):
-            self._stop_watching(crd_name)
+        self._stop_watching(xrd["metadata"]["name"], part)
         if crd is None:
             return True
         if not crd["metadata"].get("deletionTimestamp"):
@@ -230,14 +228,13 @@ class DefinitionController:
 
     async def _has_objects(self, xrd: Object, part: _Part, crd: Object) -> bool:
         """Whether the kind still has objects; all of them are being deleted then, and their controllers run."""
-        kind, name = _served_kind(crd), crd["metadata"]["name"]
+        kind, name = _served_kind(crd), xrd["metadata"]["name"]
         if kind is None:
             return False  # the API has no way to them; deleting the CRD does
-        departures = self._departures.get(name)
+        departures = self._departures.get((name, part.finalizer))
         if departures is None:
-            key = ObjectKey("", xrd["metadata"]["name"])
-            departures = Departures(self._bench, kind, lambda: self._controller.queue.add(key))
-            self._departures[name] = departures
+            departures = Departures(self._bench, kind, lambda: self._controller.queue.add(ObjectKey("", name)))
+            self._departures[name, part.finalizer] = departures
         if not await departures.any():
             return False
         await self._keep_running(xrd)
@@ -250,18 +247,20 @@ class DefinitionController:
             await self._report(xrd, [_terminating(xrd, part)])
         return found
 
-    def _stop_watching(self, crd_name: str) -> None:
-        departures = self._departures.pop(crd_name, None)
+    def _stop_watching(self, xrd_name: str, part: _Part) -> None:
+        departures = self._departures.pop((xrd_name, part.finalizer), None)
         if departures is not None:
             departures.close()
 
     async def _forget(self, xrd_name: str) -> None:
         """The XRD is gone, perhaps by force: nothing that it brought may go on running."""
-        await self._claims.instances.stop(xrd_name)
-        await self._composites.instances.stop(xrd_name)
-        for crd_name in [crd for crd, name in self._xrd_of.items() if name == xrd_name]:
-            del self._xrd_of[crd_name]
-            self._stop_watching(crd_name)
+        for part in (self._claims, self._composites):
+            await part.instances.stop(xrd_name)
+            self._stop_watching(xrd_name, part)
+        for crd_name, xrds in list(self._xrds_of.items()):
+            xrds.discard(xrd_name)
+            if not xrds:
+                del self._xrds_of[crd_name]
 
     # -- reading and telling
 
