@@ -220,7 +220,7 @@ async def test_parts_that_no_run_names_are_gone_and_shared_ones_stay(path: Path)
     assert texts == {"shared", "", None}
     assert rows(path, "SELECT count(*) FROM uses") == rows(path, "SELECT count(*) FROM parts")
     measured = rows(
-        path, "SELECT (SELECT sum(length(content)) FROM parts)+(SELECT sum(length(parts)+length(body)) FROM runs)"
+        path, "SELECT (SELECT sum(length(content)) FROM packs)+(SELECT sum(length(parts)+length(body)) FROM runs)"
     )
     assert rows(path, "SELECT value FROM meta WHERE name = 'bytes'") == measured
 
@@ -234,7 +234,7 @@ async def test_when_everything_is_forgotten_nothing_is_left(path: Path) -> None:
         for n in range(200):
             journal.forget(f"u{n}")
         assert await journal.standing("digest") == {}
-    for table in ("runs", "parts", "uses", "standing"):
+    for table in ("runs", "packs", "parts", "uses", "standing"):
         assert rows(path, f"SELECT count(*) FROM {table}") == [(0,)], table
     assert rows(path, "SELECT value FROM meta WHERE name = 'bytes'") == [(0,)]
 
@@ -301,7 +301,10 @@ SECRET = {
 
 
 def _contents(path: Path) -> list[tuple[bytes]]:
-    return [(zlib.decompress(content),) for (content,) in rows(path, "SELECT content FROM parts")]
+    packs = {id: zlib.decompress(content) for id, content in rows(path, "SELECT id, content FROM packs")}
+    return [
+        (packs[pack][start : start + size],) for pack, start, size in rows(path, "SELECT pack, start, size FROM parts")
+    ]
 
 
 def everything(path: Path) -> bytes:

@@ -26,12 +26,20 @@ _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 # The migration at index N leads from format N to N + 1; what is released never changes, the list only grows.
 #
-# `parts` holds each content once. How many runs name it stands apart in `uses`, so that one more run rewrites a few
-# narrow rows and not the content. `runs.parts` are the ids of a run's parts, eight bytes each, a shared one once.
-# `latest` marks the last run of each object, which no limit removes.
+# A part is a piece of a pack: what a run brings that is new is compressed as one, and its parts are numbered from the id
+# of the pack on. How many runs name a part stands apart in `uses`, so that one more run rewrites a few narrow rows.
+# `runs.parts` are the ids of a run's parts in the order of their places, eight bytes each. `latest` marks the last run
+# of each object, which no limit removes.
 _MIGRATIONS: Final[Sequence[Sequence[str]]] = (
     (
-        "CREATE TABLE parts (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, content BLOB NOT NULL)",
+        "CREATE TABLE packs (id INTEGER PRIMARY KEY, parts INTEGER NOT NULL, content BLOB NOT NULL)",
+        """CREATE TABLE parts (
+            id INTEGER PRIMARY KEY,
+            digest TEXT NOT NULL UNIQUE,
+            pack INTEGER NOT NULL,
+            start INTEGER NOT NULL,
+            size INTEGER NOT NULL
+        )""",
         "CREATE TABLE uses (part INTEGER PRIMARY KEY, runs INTEGER NOT NULL)",
         """CREATE TABLE runs (
             id INTEGER PRIMARY KEY,

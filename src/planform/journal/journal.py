@@ -105,7 +105,10 @@ class Journal:
         return await self._read(lambda database: standing_of(database, kind), {})
 
     async def retain(self, uids: Collection[str]) -> int:
-        """Forget every object but these: what a crash kept `forget` from saying. Gives how many were forgotten."""
+        """Forget every object but these: what a crash kept `forget` from saying. Gives how many were forgotten.
+
+        To be called before controllers run: an object that is newer than the list would be forgotten, too.
+        """
         return await self._read(lambda database: self._tables.retain(uids), 0)
 
     async def flush(self) -> None:

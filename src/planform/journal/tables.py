@@ -53,7 +53,7 @@ class Tables:
         self._limits = limits
         self._known: OrderedDict[str, int] = OrderedDict()
         """Digests of parts that are in the file, and their ids; those used last."""
-        self._next_part = 1 + _number(database, "SELECT max(id) FROM parts")
+        self._next_part = 1 + _number(database, "SELECT max(id + parts - 1) FROM packs")
         self.last_run = _number(database, "SELECT max(id) FROM runs")
         self._bytes = _number(database, "SELECT value FROM meta WHERE name = 'bytes'")
         self._bytes_before = self._bytes
@@ -138,28 +138,44 @@ class Tables:
 
     def _part_ids(self, entries: list[Entry]) -> dict[str, int]:
         """The id of every part that the runs name; what is not in the file yet is put there."""
-        contents = {digest: content for entry in entries for digest, content in entry.parts.items()}
+        digests = {digest for entry in entries for digest in entry.parts}
         known = self._known
-        ids = {digest: known[digest] for digest in contents if digest in known}
-        unsure = [digest for digest in contents if digest not in ids]
-        if unsure:
-            rows = self._database.execute(
-                f"SELECT digest, id FROM parts WHERE digest {_AMONG}", (orjson.dumps(unsure).decode(),)
+        ids = {digest: known[digest] for digest in digests if digest in known}
+        if len(ids) < len(digests):
+            unsure = orjson.dumps([digest for digest in digests if digest not in ids]).decode()
+            ids.update(
+                self._database.execute(f"SELECT digest, id FROM parts WHERE digest {_AMONG}", (unsure,)).fetchall()
             )
-            ids.update(rows.fetchall())
-        for digest in unsure:
-            if digest not in ids:
-                packed = _packed(contents[digest])
-                self._database.execute("INSERT INTO parts VALUES (?, ?, ?)", (self._next_part, digest, packed))
-                ids[digest] = self._next_part
-                self._next_part += 1
-                self._bytes += len(packed)
+        if len(ids) < len(digests):
+            self._add_parts(entries, ids)
         for digest, part in ids.items():
             known[digest] = part
             known.move_to_end(digest)
         while len(known) > _KNOWN:
             known.popitem(last=False)
         return ids
+
+    def _add_parts(self, entries: list[Entry], ids: dict[str, int]) -> None:
+        """Pack what each run brings that is new, and note the ids of its parts."""
+        rows: list[tuple[int, str, int, int, int]] = []
+        for entry in entries:
+            pack, start = self._next_part, 0
+            fresh = [digest for digest in entry.parts if digest not in ids]
+            for digest in fresh:
+                size = len(entry.parts[digest])
+                rows.append((self._next_part, digest, pack, start, size))
+                ids[digest] = self._next_part
+                self._next_part += 1
+                start += size
+            if fresh:
+                content = _packed(b"".join([entry.parts[digest] for digest in fresh]))
+                self._database.execute("INSERT INTO packs VALUES (?, ?, ?)", (pack, len(fresh), content))
+                self._bytes += len(content)
+        self._database.execute(
+            "INSERT INTO parts SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4"
+            " FROM json_each(?)",
+            (orjson.dumps(rows).decode(),),
+        )
 
     def _count(self, uses: Mapping[int, int]) -> None:
         """So many more runs name these parts, or fewer."""
@@ -203,19 +219,29 @@ class Tables:
             self._bytes -= size + len(parts)
         self._database.execute(f"DELETE FROM runs WHERE id {_AMONG}", (wanted,))
         self._count(uses)
-        touched = orjson.dumps(list(uses)).decode()
-        unused = self._database.execute(
-            f"SELECT id, digest, length(content) FROM parts JOIN uses ON part = id WHERE id {_AMONG} AND runs <= 0",
-            (touched,),
-        ).fetchall()
-        if unused:
-            gone = orjson.dumps([part for part, _, _ in unused]).decode()
-            self._database.execute(f"DELETE FROM parts WHERE id {_AMONG}", (gone,))
-            self._database.execute(f"DELETE FROM uses WHERE part {_AMONG}", (gone,))
-            for _, digest, size in unused:
-                self._known.pop(digest, None)
-                self._bytes -= size
+        self._drop_unused(orjson.dumps(list(uses)).decode())
         return len(runs)
+
+    def _drop_unused(self, touched: str) -> None:
+        unused = self._database.execute(
+            f"SELECT id, digest, pack FROM parts JOIN uses ON part = id WHERE id {_AMONG} AND runs <= 0", (touched,)
+        ).fetchall()
+        if not unused:
+            return
+        gone = orjson.dumps([part for part, _, _ in unused]).decode()
+        self._database.execute(f"DELETE FROM parts WHERE id {_AMONG}", (gone,))
+        self._database.execute(f"DELETE FROM uses WHERE part {_AMONG}", (gone,))
+        for _, digest, _ in unused:
+            self._known.pop(digest, None)
+        empty = self._database.execute(
+            f"SELECT id, length(content) FROM packs WHERE id {_AMONG} AND NOT EXISTS"
+            " (SELECT 1 FROM parts WHERE parts.id >= packs.id AND parts.id < packs.id + packs.parts)",
+            (orjson.dumps(list({pack for _, _, pack in unused})).decode(),),
+        ).fetchall()
+        self._bytes -= sum(size for _, size in empty)
+        self._database.execute(
+            f"DELETE FROM packs WHERE id {_AMONG}", (orjson.dumps([pack for pack, _ in empty]).decode(),)
+        )
 
 
 # -- reading, also by those who only read
@@ -242,9 +268,14 @@ def run_of(database: sqlite3.Connection, run: int) -> Run | None:
     if row is None:
         return None
     ids = array("q", row[1]).tolist()
-    found = database.execute(f"SELECT id, content FROM parts WHERE id {_AMONG}", (orjson.dumps(ids).decode(),))
-    contents = {id: orjson.loads(zlib.decompress(content)) for id, content in found.fetchall()}
-    return decode_run(zlib.decompress(row[0]), [contents.get(id) for id in ids])
+    found = database.execute(
+        f"SELECT id, pack, start, size FROM parts WHERE id {_AMONG}", (orjson.dumps(ids).decode(),)
+    ).fetchall()
+    wanted = orjson.dumps(list({pack for _, pack, _, _ in found})).decode()
+    packs = database.execute(f"SELECT id, content FROM packs WHERE id {_AMONG}", (wanted,)).fetchall()
+    unpacked = {pack: zlib.decompress(content) for pack, content in packs}
+    values = {part: orjson.loads(unpacked[pack][start : start + size]) for part, pack, start, size in found}
+    return decode_run(zlib.decompress(row[0]), [values.get(part) for part in ids])
 
 
 def standing_of(database: sqlite3.Connection, kind: str) -> dict[str, bytes]:
