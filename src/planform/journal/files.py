@@ -26,10 +26,10 @@ _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 # The migration at index N leads from format N to N + 1; what is released never changes, the list only grows.
 #
-# A part is a piece of a pack: what a run brings that is new is compressed as one, and its parts are numbered from the id
-# of the pack on. How many runs name a part stands apart in `uses`, so that one more run rewrites a few narrow rows.
-# `runs.parts` are the ids of a run's parts in the order of their places, eight bytes each. `latest` marks the last run
-# of each object, which no limit removes.
+# A part is a piece of a pack: what a run brings that is new is compressed as one, and its parts have consecutive ids,
+# the first that of the pack. How many runs name a part stands apart in `uses`, so that one more run rewrites a few
+# narrow rows. `runs.parts` are the ids of a run's parts in the order of their places, eight bytes each. `latest` marks
+# the last run of each object, which no limit removes.
 _MIGRATIONS: Final[Sequence[Sequence[str]]] = (
     (
         "CREATE TABLE packs (id INTEGER PRIMARY KEY, parts INTEGER NOT NULL, content BLOB NOT NULL)",

@@ -53,7 +53,7 @@ class Tables:
         self._limits = limits
         self._known: OrderedDict[str, int] = OrderedDict()
         """Digests of parts that are in the file, and their ids; those used last."""
-        self._next_part = 1 + _number(database, "SELECT max(id + parts - 1) FROM packs")
+        self._next_part = 1 + _number(database, "SELECT id + parts - 1 FROM packs ORDER BY id DESC LIMIT 1")
         self.last_run = _number(database, "SELECT max(id) FROM runs")
         self._bytes = _number(database, "SELECT value FROM meta WHERE name = 'bytes'")
         self._bytes_before = self._bytes
