@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,10 +16,11 @@ from planform.api.names import (
     PAUSED_ANNOTATION,
     XRD,
 )
+from planform.apiserver.admission import Admission
 from planform.client.informer import ObjectKey
 from planform.controllers.definitions import NAME, DefinitionController
 from planform.controllers.workbench import Workbench
-from planform.errors import Invalid, NotFound
+from planform.errors import Forbidden, Invalid, NotFound
 from tests.harness.definitions import (
     Definitions,
     Recorder,
@@ -28,7 +30,7 @@ from tests.harness.definitions import (
     stranger,
     with_field,
 )
-from tests.harness.planes import condition_of, eventually, read, until_condition
+from tests.harness.planes import condition_of, embedded_bench, eventually, read, until_condition
 
 
 @pytest.fixture
@@ -371,3 +373,39 @@ async def test_xrs_of_a_paused_xrd_are_reconciled_after_a_restart(defs: Definiti
 
     await eventually(check, "its XRs are reconciled")
     await defs.change(xrd, {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}})
+
+
+# -- without permission
+
+
+@dataclass
+class Lock:
+    """Forbids writes of one kind, as RBAC does."""
+
+    kind: str
+
+    def admit(self, admission: Admission) -> None:
+        if admission.kind.kind == self.kind and "apps." in admission.name:
+            raise Forbidden(f"no {self.kind} may be written")
+
+
+async def test_a_control_plane_that_may_not_write_crds_says_so(unique: str) -> None:
+    async with embedded_bench(admission=[Lock(CRD.kind)]) as bench:
+        defs = Definitions(bench, f"{unique}.example.org")
+        defs.start()
+        xrd = await bench.client.create(defs.xrd())
+        message = "no CustomResourceDefinition may be written"
+        await defs.until(xrd, "Established", "False", reason="Forbidden", message=message)
+
+
+async def test_a_control_plane_that_may_not_write_roles_says_so_and_serves_all_the_same(unique: str) -> None:
+    async with embedded_bench(admission=[Lock(CLUSTER_ROLE.kind)]) as bench:
+        defs = Definitions(bench, f"{unique}.example.org")
+        defs.start()
+        xrd = await defs.established(defs.xrd())
+        told = ("Warning", "RolesNotGranted", "no ClusterRole may be written")
+
+        async def check() -> bool:
+            return told in await defs.events(xrd)
+
+        await eventually(check, "an event tells of it")

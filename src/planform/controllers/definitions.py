@@ -42,7 +42,7 @@ from planform.composition.xr import XrCondition
 from planform.controllers.departures import Departures
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import add_finalizer, remove_finalizer, set_status
-from planform.errors import ApiError, BadRequest, Invalid, NotFound, PlanformError
+from planform.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound, PlanformError
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
@@ -146,7 +146,6 @@ class DefinitionController:
             return
         for part in parts:
             xrd = await add_finalizer(self._client, xrd, part.finalizer, manager=MANAGER)
-        await self._grant_roles(xrd)
         verdicts: list[XrCondition] = []
         types: Object = {}
         for part, crd in wanted:  # claims are of use only when their XRs are served
@@ -157,7 +156,8 @@ class DefinitionController:
             kind = part.kind(xrd)
             if kind is not None:
                 types[part.controller_field] = {"apiVersion": kind.api_version, "kind": kind.kind}
-        await self._report(xrd, verdicts, types)
+        xrd = await self._report(xrd, verdicts, types)
+        await self._grant_roles(xrd)
 
     async def _serve_part(self, xrd: Object, part: _Part, wanted: Object) -> XrCondition | None:
         """The condition that tells how it went; None while there is nothing to tell but to wait for the CRD."""
@@ -166,6 +166,9 @@ class DefinitionController:
         except (InvalidDefinition, Invalid, BadRequest) as error:
             await self._keep_running(xrd)
             return _refused(part, error)
+        except Forbidden as error:  # nothing in the XRD is wrong, so the loop has to look again
+            await self._report(xrd, [_refused(part, error)])
+            raise
         if _condition(crd, "Established") != "True":
             clash = _message(crd, "NamesAccepted") if _condition(crd, "NamesAccepted") == "False" else ""
             return XrCondition(part.condition, "False", "NamesNotAccepted", clash) if clash else None
@@ -181,10 +184,16 @@ class DefinitionController:
         return await self._client.apply(wanted, manager=MANAGER, force=True)
 
     async def _grant_roles(self, xrd: Object) -> None:
+        """Comes last, since XRs can be served without: a control plane that may not write roles says so and goes on."""
         for role in definition_roles(xrd):
             found = await self._read(CLUSTER_ROLE, role["metadata"]["name"])
-            if found is None or not _grants(found, role):
+            if found is not None and _grants(found, role):
+                continue
+            try:
                 await self._client.apply(role, manager=MANAGER, force=True)
+            except (Forbidden, Invalid) as error:
+                self._bench.events.record(xrd, "Warning", "RolesNotGranted", error.message, by=NAME)
+                raise
 
     async def _keep_running(self, xrd: Object) -> None:
         """Have the controllers run of every kind that is served as this XRD's, whatever else holds the XRD up."""
@@ -292,7 +301,7 @@ class DefinitionController:
 
 
 def _refused(part: _Part, error: PlanformError) -> XrCondition:
-    reason = error.reason if isinstance(error, InvalidDefinition) else InvalidDefinition.reason
+    reason = InvalidDefinition.reason if isinstance(error, Invalid | BadRequest) else error.reason
     return XrCondition(part.condition, "False", reason, error.message)
 
 
