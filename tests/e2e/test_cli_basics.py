@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
+import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import yaml
 
 from planform.cli.main import root
 from tests.e2e.plane import PLANFORM, Program, clean_env, planform
+from tests.harness.processes import dies_with_us
 
 COMMANDS = root.list_commands(root.make_context("planform", [], resilient_parsing=True))
 OF_OBJECTS = {"apply", "get", "describe", "delete", "events", "wait"}
@@ -144,12 +148,64 @@ def test_files_that_hold_no_objects_are_refused_by_name(cli: Program, tmp_path: 
     assert error in cli("apply", "-f", "f.yaml", code=2).err
 
 
-def test_the_demo_ends_well_and_leaves_nothing_behind(cli: Program, tmp_path: Path) -> None:
+def test_the_demo_composes_rolls_out_a_revision_and_leaves_nothing_behind(cli: Program, tmp_path: Path) -> None:
+    begun = time.monotonic()
     shown = cli("demo", env={"TMPDIR": str(tmp_path)}).out
-    assert "site/shop refused: Invalid value" in shown or "more than five replicas" in shown
-    assert "configmap/blog-page followed" in shown
-    assert "DELETED" in shown
+    assert time.monotonic() - begun < 30
+    assert shown.count("is ready") == 5 + 10 + 4 + 4, "XRs, what they are made of; again those that got a cache"
+    assert shown.index("NopResource/shop-database is ready") < shown.index("App/shop is ready")
+    rows = [line.split()[:5] for line in shown.splitlines() if line.startswith("  App/")]
+    adopted = [[f"App/{name}", "Automatic", "1", "->", "2"] for name in ("blog", "mail", "search", "shop")]
+    assert rows == [*adopted, ["App/wiki", "Manual", "1", "->", "1"]]
+    assert "NopResource/wiki-cache" not in shown
+    assert "\x1b" not in shown, "no control sequences in a pipe"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_draws_in_place_on_a_terminal(tmp_path: Path) -> None:
+    shown = _on_a_terminal(tmp_path, until=b"To go on", then=None)
+    assert b"\x1b[16F" in shown, "it goes back over the lines it drew"
+    assert b"unchanged, as asked for" in shown
+    assert shown.rindex(b"\x1b[?25h\x1b[?7h") > shown.rindex(b"\x1b[?25l\x1b[?7l"), "the terminal is as it was"
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    shown = _on_a_terminal(tmp_path, until=b"NopResource/", then=signal.SIGINT)
+    assert b"Traceback" not in shown
+    assert b"\x1b[?25h\x1b[?7h" in shown, "the cursor is back"
+    assert list(tmp_path.iterdir()) == []
+
+
+def _on_a_terminal(home: Path, *, until: bytes, then: signal.Signals | None) -> bytes:
+    """What the demo prints on a terminal of 24 lines; it may be sent a signal once it has printed something."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    process = subprocess.Popen(
+        dies_with_us([str(PLANFORM), "demo"]),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean_env(home, TMPDIR=str(home), NO_COLOR=""),
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            shown += part
+            if then is not None and until in shown:
+                process.send_signal(then)
+                then = None
+        assert process.wait(30) == (130 if b"To go on" not in shown else 0)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert until in shown
+    return shown
 
 
 def test_output_that_nobody_reads_is_no_traceback(tmp_path: Path) -> None:

@@ -1,69 +1,38 @@
-"""`planform demo`: a control plane at work before your eyes, in seconds, leaving nothing behind."""
+"""`planform demo`: a control plane composes before your eyes, in seconds, leaving nothing behind."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Final
 
 import click
 
-from planform.api.kinds import Object, gvk
+from planform.api.kinds import Object
+from planform.api.names import COMPOSITION_REVISION, XRD
+from planform.cli import demo_platform as platform
+from planform.cli.drawing import as_text
+from planform.cli.output import is_terminal, table
+from planform.cli.resource_tree import Looking, Node, Target, changing_trees
 from planform.client import Client
-from planform.errors import ApplyConflict, Invalid
 
-_CRD = gvk("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-_SITE = gvk("demo.planform.dev/v1", "Site")
+_PATIENCE_SECONDS: Final = 60.0
+_MANAGER: Final = "demo"
 
-_DEFINITION: Object = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "sites.demo.planform.dev"},
-    "spec": {
-        "group": "demo.planform.dev",
-        "scope": "Namespaced",
-        "names": {"plural": "sites", "kind": "Site"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "required": ["domain"],
-                                "properties": {
-                                    "domain": {"type": "string", "pattern": "^[a-z.]+$"},
-                                    "replicas": {"type": "integer", "minimum": 1, "default": 2},
-                                    "theme": {"type": "string"},
-                                },
-                                "x-kubernetes-validations": [
-                                    {
-                                        "rule": "self.replicas <= 5 || self.domain.endsWith('.org')",
-                                        "message": "more than five replicas are for .org domains",
-                                    }
-                                ],
-                            },
-                            "status": {"type": "object", "properties": {"url": {"type": "string"}}},
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
+Trees = Mapping[str, Node]
+"""The trees of the XRs by name."""
 
 
 @click.command()
 def demo() -> None:
-    """Watch a control plane work, in a minute and without leaving a trace.
+    """Watch a control plane compose, in seconds and without leaving a trace.
 
-    Starts an ephemeral control plane, teaches it a new kind, and shows defaults, validation, watches, ownership of
-    fields and garbage collection.
+    Starts an ephemeral control plane, defines an API, composes five instances of it, and rolls out a second revision
+    of the composition, which those that follow it adopt and the one that is pinned does not.
     """
     from planform.app import run_loop
     from planform.telemetry.logs import set_up_logging
@@ -75,92 +44,163 @@ def demo() -> None:
 async def _demo() -> None:
     from planform.app import Settings, open_control_plane
 
+    begun = time.monotonic()
     _step("Starting an ephemeral control plane")
-    async with open_control_plane(Settings(data=None)) as plane:
-        _done(f"ready at {plane.url} after {plane.started_in:.2f} s; kubectl would use {plane.kubeconfig}")
-        seen: list[str] = []
-        await _teach(plane.client)
-        async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(_watch(plane.client, seen))
-            await _objects(plane.client)
-            await _ownership(plane.client)
-            await _garbage(plane.client)
-            watching.cancel()
-        _step("What a watch saw meanwhile, each change once and in order")
-        for line in seen:
-            _done(line)
-    click.secho("\nDone. Next: `planform up`, then `planform apply -f FILE` or any Kubernetes client.", bold=True)
+    async with open_control_plane(Settings(data=None)) as plane, asyncio.timeout(_PATIENCE_SECONDS):
+        _done(f"ready at {plane.url} after {plane.started_in:.2f} s: one process, no cluster, no containers")
+        client = plane.client
+        await _define(client)
+        trees = await _compose(client)
+        await _roll_out(client, trees)
+    _step(f"That took {time.monotonic() - begun:.0f} s, and nothing is left of it. To go on:")
+    _hint("planform up", "start a control plane of your own; its data stays in ~/.local/share/planform")
+    _hint("kubectl --kubeconfig ~/.local/share/planform/kubeconfig get xrd", "any Kubernetes client works")
+    _hint("planform trace KIND NAME", "this tree, of anything; planform explain-run says why it is as it is")
+    _hint("docs/tutorial/compose-your-first-api.md", "make what you just saw, in ten minutes")
 
 
-async def _teach(client: Client) -> None:
-    _step("Teaching it a new kind: Site, with a default, a pattern and a CEL rule")
-    await client.create(_DEFINITION)
-    async with client.watch(_CRD, fields="metadata.name=sites.demo.planform.dev") as changes:
+async def _define(client: Client) -> None:
+    _step("Defining an API (XRD) and what it is made of (Composition)")
+    xrd = await client.create(platform.definition())
+    async with client.watch(XRD, fields=f"metadata.name={xrd['metadata']['name']}") as changes:
         async for change in changes:
             conditions = change.object.get("status", {}).get("conditions", [])
             if any(found["type"] == "Established" and found["status"] == "True" for found in conditions):
                 break
-    _done("sites.demo.planform.dev is established and served")
+    _done("App (demo.planform.dev/v1) is served")
+    await client.apply(platform.composition("bucket", "database"), manager=_MANAGER)
+    _done("an App is a bucket and a database, of a kind that only pretends")
 
 
-async def _objects(client: Client) -> None:
-    _step("Creating objects")
-    blog = await client.create(_site("blog", domain="blog.example.org"))
-    _done(f"site/blog created; replicas defaulted to {blog['spec']['replicas']}")
+async def _compose(client: Client) -> Trees:
+    _step("Creating five Apps: four follow new revisions of the Composition, wiki is pinned")
+    for app in platform.apps():
+        await client.create(app)
+    return await _follow(client, {}, lambda trees: all(tree.ready == "True" for tree in trees.values()))
+
+
+async def _roll_out(client: Client, before: Trees) -> None:
+    _step("Changing the Composition: an App gets a cache as well")
+    await client.apply(platform.composition("bucket", "cache", "database"), manager=_MANAGER)
+    followers = {name for name, policy in platform.POLICIES.items() if policy == "Automatic"}
+    moved = {before[name].revision for name in followers}
+
+    def adopted(trees: Trees) -> bool:
+        return all(tree.revision not in moved and _is_ready(tree) for name, tree in trees.items() if name in followers)
+
+    after = await _follow(client, before, adopted)
+    numbers = await _numbers(client)
+    _step("Which App is on which revision of the Composition, before and after")
+    rows = [
+        (
+            f"App/{name}",
+            platform.POLICIES[name],
+            f"{numbers[before[name].revision]} -> {numbers[after[name].revision]}",
+            f"{len(before[name].children)} -> {len(after[name].children)}",
+            "adopted" if before[name].revision != after[name].revision else "unchanged, as asked for",
+        )
+        for name in sorted(after)
+    ]
+    for line in table(("NAME", "POLICY", "REVISION", "RESOURCES", "NEW REVISION"), rows).splitlines():
+        click.echo(f"  {line}")
+
+
+async def _numbers(client: Client) -> dict[str, int]:
+    """The number of each composition revision."""
+    listed = await client.list(COMPOSITION_REVISION)
+    return {each["metadata"]["name"]: each["spec"]["revision"] for each in listed.items}
+
+
+def _is_ready(tree: Node) -> bool:
+    return all(node.ready == "True" for node in tree.walk())
+
+
+# -- watching
+
+
+async def _follow(client: Client, known: Trees, enough: Callable[[Trees], bool]) -> Trees:
+    """Show how the trees of all Apps differ from what is known, until it is enough; gives them as they are then."""
+    looking = Looking(client)
+    trees: dict[str, Node] = {}
+    changed = asyncio.Event()
+
+    async def follow(app: Object) -> None:
+        target = Target(platform.APP, platform.NAMESPACE, app["metadata"]["name"])
+        async with aclosing(changing_trees(looking, target)) as found:
+            async for tree in found:
+                trees[target.name] = tree
+                changed.set()
+
+    tasks = [asyncio.create_task(follow(app)) for app in platform.apps()]
     try:
-        await client.create(_site("shop", domain="shop.example.com", replicas=9))
-    except Invalid as refusal:
-        _done(f"site/shop refused: {refusal.causes[0]['message']}")
-    blog["status"] = {"url": "https://blog.example.org"}
-    await client.update(blog, subresource="status")
-    _done("site/blog has a status, written apart from its spec")
+        with _picture(known) as show:
+            while len(trees) < len(tasks) or not enough(trees):
+                await changed.wait()
+                changed.clear()
+                show({name: trees[name] for name in sorted(trees)})
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return trees
 
 
-async def _ownership(client: Client) -> None:
-    _step("Two managers, one object: server-side apply knows who owns which field")
-    await client.apply(_site("blog", domain="blog.example.org", theme="dark"), manager="designer")
-    _done('"designer" applied theme=dark')
+@contextmanager
+def _picture(known: Trees) -> Iterator[Callable[[Trees], None]]:
+    """Draws trees over each other on a terminal; elsewhere says in a line what became of what."""
+    if not is_terminal():
+        yield _Telling(known)
+        return
+    click.echo("\x1b[?25l\x1b[?7l", nl=False)  # no cursor, and lines that are too long are cut instead of wrapped
     try:
-        await client.apply(_site("blog", domain="blog.example.org", theme="light"), manager="marketing")
-    except ApplyConflict as conflict:
-        _done(f'"marketing" wanted theme=light: {conflict.causes[0]["message"]} on {conflict.causes[0]["field"]}')
-    await client.apply(_site("blog", domain="blog.example.org", theme="light"), manager="marketing", force=True)
-    _done('"marketing" forced it, and owns the field now')
+        yield _Drawing()
+    finally:
+        click.echo("\x1b[?25h\x1b[?7h", nl=False)
 
 
-async def _garbage(client: Client) -> None:
-    _step("Deleting an owner takes what it owns with it")
-    blog = await client.get(_SITE, "blog", namespace="default")
-    owner = {key: blog[key] for key in ("apiVersion", "kind")} | {key: blog["metadata"][key] for key in ("name", "uid")}
-    page: Object = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "blog-page", "namespace": "default", "ownerReferences": [owner]},
-        "data": {"index.html": "<h1>Hello</h1>"},
-    }
-    await client.create(page)
-    async with client.watch(gvk("v1", "ConfigMap"), fields="metadata.name=blog-page") as changes:
-        await client.delete(_SITE, "blog", namespace="default")
-        async for change in changes:
-            if change.type == "DELETED":
-                break
-    _done("site/blog deleted, configmap/blog-page followed")
+class _Drawing:
+    """A picture that is drawn again in its place."""
+
+    def __init__(self) -> None:
+        self._height = 0
+
+    def __call__(self, trees: Trees) -> None:
+        lines = as_text(list(trees.values()), colour=True).split("\n")
+        room = shutil.get_terminal_size().lines - 2
+        if len(lines) > room:
+            lines = [*lines[: room - 1], f"... and {len(lines) - room + 1} more"]
+        back = f"\x1b[{self._height}F" if self._height else ""
+        click.echo(back + "".join(f"  {line}\x1b[K\n" for line in lines) + "\x1b[J", nl=False)
+        self._height = len(lines)
 
 
-async def _watch(client: Client, seen: list[str]) -> None:
-    async with client.watch(_SITE) as events:
-        async for event in events:
-            metadata = event.object["metadata"]
-            seen.append(f"{event.type:9}site/{metadata['name']} at resource version {metadata['resourceVersion']}")
+class _Telling:
+    """A line when an XR is composed or moves to another revision, and when anything becomes ready."""
+
+    def __init__(self, known: Trees) -> None:
+        self._known = {node.target: node for tree in known.values() for node in tree.walk()}
+
+    def __call__(self, trees: Trees) -> None:
+        for tree in trees.values():
+            for node in reversed([*tree.walk()]):  # an XR is ready after its resources
+                self._tell(node)
+                self._known[node.target] = node
+
+    def _tell(self, node: Node) -> None:
+        before = self._known.get(node.target, Node(node.target, None))
+        if before.revision and before.revision != node.revision:
+            _done(f"{_name(node)} moved to revision {node.revision}")
+        new = [_name(child) for child in node.children if child.target not in {each.target for each in before.children}]
+        if new:
+            _done(
+                f"{_name(node)} is made of {', '.join(new)}" if not before.children else f"{_name(node)} gets {new[0]}"
+            )
+        if node.ready == "True" and before.ready != "True":
+            _done(f"{_name(node)} is ready")
 
 
-def _site(name: str, **spec: Any) -> Object:
-    return {
-        "apiVersion": _SITE.api_version,
-        "kind": "Site",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+def _name(node: Node) -> str:
+    return f"{node.target.gvk.kind}/{node.target.name}"
 
 
 def _step(text: str) -> None:
@@ -169,3 +209,7 @@ def _step(text: str) -> None:
 
 def _done(text: str) -> None:
     click.echo(click.style("  ✓ ", fg="green") + text)
+
+
+def _hint(command: str, text: str) -> None:
+    click.echo(f"  {click.style(command, fg='cyan')}\n      {text}")
