@@ -7,11 +7,14 @@ import os
 import sqlite3
 import sys
 import zlib
+from array import array
 from base64 import b64encode
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import orjson
@@ -248,6 +251,35 @@ async def test_what_waits_for_a_forgotten_object_is_not_written() -> None:
         assert await journal.standing("digest") == {}
 
 
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_comes_and_goes_every_part_is_counted_and_nothing_is_left_over(path: Path, seed: int) -> None:
+    rng = Random(seed)
+    latest: dict[str, int] = {}
+    async with opened(path, runs_per_object=3, bytes=6_000) as journal:
+        for _ in range(150):
+            uid = f"u{rng.randrange(6)}"
+            if rng.random() < 0.1:
+                journal.forget(uid)
+                latest.pop(uid, None)
+                await journal.flush()
+            else:
+                things = {str(n): Part(thing(f"{rng.randrange(12)}" * 50)) for n in range(rng.randrange(4))}
+                latest[uid] = journal.record(record(uid, text=str(rng.randrange(5)), observed=things))
+            if rng.random() < 0.3:
+                await journal.flush()
+        for uid, number in latest.items():
+            assert (await journal.runs(uid, 1))[0].id == number
+            assert await journal.run(number) is not None
+    named = Counter(part for (ids,) in rows(path, "SELECT parts FROM runs") for part in array("q", ids))
+    assert dict(rows(path, "SELECT part, runs FROM uses")) == named
+    assert {part for (part,) in rows(path, "SELECT id FROM parts")} == set(named)
+    assert {pack for (pack,) in rows(path, "SELECT id FROM packs")} == {
+        pack for (pack,) in rows(path, "SELECT pack FROM parts")
+    }
+    measured = "SELECT (SELECT sum(length(content)) FROM packs) + (SELECT sum(length(parts) + length(body)) FROM runs)"
+    assert rows(path, "SELECT value FROM meta WHERE name = 'bytes'") == rows(path, measured)
+
+
 async def test_objects_that_vanished_unseen_are_forgotten_on_demand() -> None:
     async with opened() as journal:
         for uid in ("alive", "dead"):
@@ -294,7 +326,10 @@ PASSWORD = "correct horse"
 SECRET = {
     "apiVersion": "v1",
     "kind": "Secret",
-    "metadata": {"name": "s"},
+    "metadata": {
+        "name": "s",
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": '{"stringData": {"key": "uvw"}}'},
+    },
     "data": {"password": b64encode(PASSWORD.encode()).decode(), "pin": b64encode(b"1234").decode()},
     "stringData": {"note": "tell nobody"},
 }
@@ -344,7 +379,7 @@ async def test_values_of_secret_objects_are_masked_wherever_they_turn_up(path: P
             )
         )
     text = everything(path)
-    for secret in (PASSWORD, SECRET["data"]["password"], SECRET["data"]["pin"], "tell nobody"):  # type: ignore[index]
+    for secret in (PASSWORD, SECRET["data"]["password"], SECRET["data"]["pin"], "tell nobody", "uvw"):  # type: ignore[index]
         assert str(secret).encode() not in text
     assert b"postgres://me:******@host" in text
     assert b"refused ******" in text

@@ -451,6 +451,15 @@ def test_explain_run_as_json_has_every_field_that_changed(file: Path) -> None:
     ]
 
 
+def test_explain_run_lists_the_runs_that_are_kept(file: Path) -> None:
+    words = ("configmap/app", "-n", "default", "--list", "--journal", str(file))
+    lines = [line.split(maxsplit=4) for line in explain(*words).output.splitlines()]
+    assert [line[:2] for line in lines] == [["RUN", "STARTED"], ["1", "2026-01-01T00:00:00Z"]]
+    assert lines[1][-1].endswith("the XR changed   ok")
+    assert [each["id"] for each in json.loads(explain(*words, "-o", "json").output)] == [1]
+    assert isinstance(explain(*words, "--run", "1").exception, UsageError)
+
+
 def test_explain_run_says_what_is_not_there(file: Path) -> None:
     journal = ("--journal", str(file))
     for words in (["configmap/app"], ["secret/app", "-n", "default"], ["configmap/app", "-n", "default", "--run", "2"]):
@@ -472,6 +481,8 @@ async def test_explain_run_asks_the_control_plane(plane: Plane, planform: Planfo
     assert latest.exit_code == 0, latest.exception
     assert "a newer one" in latest.output
     assert "the XR changed" in (await planform("explain-run", "cm", "app", "--run", str(first))).output
+    listed = json.loads((await planform("explain-run", "cm", "app", "--list", "-o", "json")).output)
+    assert [each["trigger"] for each in listed] == ["a newer one", "the XR changed"]
 
 
 async def test_runs_are_for_those_whom_rbac_lets_read_them(plane: Plane, planform: Planform) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from planform.api.kinds import Object
 from planform.cli.connection import Connected, connection_options, run
@@ -23,9 +24,9 @@ from planform.journal.explaining import (
     planned_for,
 )
 from planform.journal.files import open_read_only
-from planform.journal.records import Read, Run, StepRun, read_run
-from planform.journal.serving import PATH
-from planform.journal.tables import run_of, runs_named
+from planform.journal.records import Read, Run, RunSummary, StepRun, read_run, read_summaries
+from planform.journal.serving import MOST, PATH
+from planform.journal.tables import run_of, runs_named, runs_of
 
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
@@ -45,6 +46,7 @@ class RunNotFound(PlanformError):
 @click.argument("name", default="")
 @click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
 @click.option("--run", "number", type=int, default=0, metavar="ID", help="Which run.  [default: the latest]")
+@click.option("--list", "listing", is_flag=True, help="List the runs that are kept, the newest first.")
 @click.option("--resource", default="", metavar="KEY", help="Only this resource: why it exists and looks as it does.")
 @click.option(
     "--journal",
@@ -59,6 +61,7 @@ def explain_run(
     name: str,
     namespace: str,
     number: int,
+    listing: bool,
     resource: str,
     journal: Path | None,
     output: str,
@@ -74,10 +77,22 @@ def explain_run(
     name = after if slash else name
     if not name:
         raise UsageError("which object?", hint="planform explain-run KIND NAME")
+    if listing and (number or resource):
+        raise UsageError("--list lists all runs", hint="leave out --run and --resource")
+
+    async def act(connected: Connected) -> Run | list[RunSummary]:
+        uid = await _uid(connected, word, namespace, name)
+        if listing:
+            return read_summaries(await _get(connected, name, f"{PATH}/{uid}", limit=str(MOST)))
+        return read_run(await _get(connected, name, f"{PATH}/{uid}/{number or 'latest'}"))
+
     if journal is not None:
-        found = _from_file(journal, word, namespace, name, number)
+        found = _from_file(journal, word, namespace, name, number, listing=listing)
     else:
-        found = run(kubeconfig, context, lambda connected: _from_server(connected, word, namespace, name, number))
+        found = run(kubeconfig, context, act)
+    if isinstance(found, list):
+        _show_list(found, output)
+        return
     key = _key(found, resource) if resource else ""
     if output != "text":
         write_data(_only(explanation(found), key) if key else explanation(found), output)
@@ -85,16 +100,18 @@ def explain_run(
         click.echo("\n".join(_resource_lines(found, key) if key else _lines(found)))
 
 
-async def _from_server(connected: Connected, word: str, namespace: str, name: str, number: int) -> Run:
+async def _uid(connected: Connected, word: str, namespace: str, name: str) -> str:
     kind = await connected.find_kind(word)
     place = (namespace or connected.namespace) if kind.namespaced else ""
-    obj = await connected.client.get(kind.gvk, name, namespace=place)
-    path = f"{PATH}/{obj['metadata']['uid']}/{number or 'latest'}"
+    return str((await connected.client.get(kind.gvk, name, namespace=place))["metadata"]["uid"])
+
+
+async def _get(connected: Connected, name: str, path: str, **query: str) -> bytes:
     try:
-        return read_run((await connected.transport.request("GET", path, repeatable=True)).body)
+        return (await connected.transport.request("GET", path, query=query, repeatable=True)).body
     except NotFound as error:
         if "holds no run" in error.message:
-            raise RunNotFound(f"{kind.kind}/{name}", "has its pipeline run since? older runs go in time") from error
+            raise RunNotFound(name, "has its pipeline run? --list shows the runs that are kept") from error
         raise UsageError(
             f"{connected.server} serves no journal",
             hint="it is kept by planform; name its file with --journal FILE",
@@ -104,18 +121,40 @@ async def _from_server(connected: Connected, word: str, namespace: str, name: st
         raise
 
 
-def _from_file(path: Path, word: str, namespace: str, name: str, number: int) -> Run:
+def _from_file(
+    path: Path, word: str, namespace: str, name: str, number: int, *, listing: bool
+) -> Run | list[RunSummary]:
     database = open_read_only(path)
     try:
         latest = [each for each in runs_named(database, namespace, name) if _is_meant(each.kind, word)]
         if not latest:
             raise RunNotFound(f"{word}/{name}", "a namespaced object needs -n NAMESPACE")
+        if listing:
+            return runs_of(database, latest[0].uid, MOST)
         found = run_of(database, number or latest[0].id)
     finally:
         database.close()
     if found is None or found.uid not in {each.uid for each in latest}:
-        raise RunNotFound(f"{word}/{name} with the id {number}", "without --run the latest is shown")
+        raise RunNotFound(f"{word}/{name} with the id {number}", "--list shows the runs that are kept")
     return found
+
+
+def _show_list(runs: Sequence[RunSummary], output: str) -> None:
+    if output != "text":
+        write_data([msgspec.to_builtins(each) for each in runs], output)
+        return
+    rows = [
+        (
+            each.id,
+            timestamp(each.started),
+            _time(each.seconds),
+            each.composition_revision,
+            each.trigger,
+            each.failure or "ok",
+        )
+        for each in runs
+    ]
+    click.echo(table(("RUN", "STARTED", "TOOK", "REVISION", "BECAUSE", "OUTCOME"), rows))
 
 
 def _is_meant(kind: str, word: str) -> bool:

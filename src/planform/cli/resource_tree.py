@@ -16,6 +16,7 @@ from planform.api.kinds import GroupVersionKind, Object, gvk, gvk_of
 from planform.client.protocol import Client, WatchEvent
 from planform.composition.xr import RESOURCE_NAME_ANNOTATION
 from planform.errors import ApiError, Forbidden, MethodNotAllowed, NotFound, PlanformError
+from planform.machinery import last_applied
 
 _OWNED: Final[Mapping[tuple[str, str], tuple[GroupVersionKind, str]]] = {
     (names.EXTENSIONS_GROUP, "Composition"): (names.COMPOSITION_REVISION, names.COMPOSITION_NAME_LABEL),
@@ -132,6 +133,7 @@ class Looking:
         obj["metadata"].pop("managedFields", None)
         if target.gvk == names.SECRET:
             obj.pop("data", None)
+            (obj["metadata"].get("annotations") or {}).pop(last_applied.ANNOTATION, None)
         return obj
 
     async def _children(self, obj: Object) -> list[Target]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from planform.machinery import last_applied
 from planform.telemetry.masking import MASK, SHORTEST
 
 _SECRET_KIND: Final = b'"kind":"Secret"'  # as canonical JSON spells it
@@ -59,9 +60,7 @@ class RunMask:
                 return self.text(value)
             case dict():
                 masked = {self.text(key): self._masked(each) for key, each in value.items()}
-                if _is_secret(value):
-                    masked |= {field: dict.fromkeys(value[field], MASK) for field in _filled(value)}
-                return masked
+                return masked | _without_values(masked) if _is_secret(value) else masked
             case list():
                 return [self._masked(each) for each in value]
             case bool() | None:
@@ -97,6 +96,16 @@ def _held(value: Any) -> Iterator[bytes]:
                 for text in value[field].values():
                     if isinstance(text, str):
                         yield _decoded(text) if field == "data" else text.encode()
+
+
+def _without_values(secret: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a Secret that hold its values, also those that kubectl noted in an annotation."""
+    masked: dict[str, Any] = {field: dict.fromkeys(secret[field], MASK) for field in _filled(secret)}
+    metadata = secret.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if isinstance(metadata, dict) and isinstance(annotations, dict) and last_applied.ANNOTATION in annotations:
+        masked["metadata"] = {**metadata, "annotations": {**annotations, last_applied.ANNOTATION: MASK}}
+    return masked
 
 
 def _is_secret(value: dict[str, Any]) -> bool:

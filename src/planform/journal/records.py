@@ -205,3 +205,8 @@ def served(value: Run | RunSummary | Mapping[str, Any]) -> bytes:
 def read_run(data: bytes) -> Run:
     """What `served` gave of a run. Raises msgspec.DecodeError."""
     return msgspec.json.decode(data, type=Run, dec_hook=lambda wanted, value: Part(value))
+
+
+def read_summaries(data: bytes) -> list[RunSummary]:
+    """What `served` gave of `{"items": summaries}`. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(data, type=dict[str, list[RunSummary]])["items"]
