@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +19,7 @@ from planform.composition.claims import Offer, offer_of, xr_name
 from planform.composition.definitions import claim_crd, composite_crd
 from planform.controllers.claims import ClaimController, ClaimControllers, XrNotDeleted, controller_name
 from planform.controllers.workbench import Workbench
-from planform.errors import AlreadyExists, Conflict, NotFound
+from planform.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from tests.harness.planes import condition_of, eventually, read, until_condition
 
 GROUP: Final = f"t{uuid.uuid4().hex[:8]}.example.org"
@@ -301,21 +300,21 @@ async def test_a_refused_claim_is_not_requeued_and_not_written_again(databases: 
     assert await databases.events(other) == [("Warning", "BindCompositeResource")]
 
 
-async def test_of_two_claims_for_one_free_xr_one_gets_it(databases: Databases) -> None:
+async def test_of_two_claims_that_find_an_xr_free_the_first_gets_and_keeps_it(databases: Databases) -> None:
     await databases.stop()
     xr = await databases.xr(f"static-{databases.namespace}")
-    claims = [await databases.claim(name, {"resourceRef": reference(xr)}) for name in ("first", "second")]
-    outcomes = await asyncio.gather(
-        *(databases.controller().reconcile(databases.key(claim)) for claim in claims), return_exceptions=True
-    )
-    assert all(isinstance(outcome, Conflict) for outcome in outcomes if isinstance(outcome, BaseException))
-    for claim in claims:
-        await databases.controller().reconcile(databases.key(claim))
-    synced = [condition_of(await databases.now(claim), "Synced") for claim in claims]
-    assert sorted(found["status"] for found in synced if found) == ["False", "True"]
-    bound = (await databases.now(xr))["spec"]["claimRef"]["name"]
-    assert synced[("first", "second").index(bound)] is not None
-    assert (synced[("first", "second").index(bound)] or {})["status"] == "True"
+    first, second = [await databases.claim(name, {"resourceRef": reference(xr)}) for name in ("first", "second")]
+
+    async def first_binds() -> None:
+        await databases.controller().reconcile(databases.key(first))
+
+    overtaken = cast(Client, Intercepted(databases.client, before_apply=first_binds))
+    with pytest.raises(Conflict):
+        await databases.controller(overtaken).reconcile(databases.key(second))
+    assert (await databases.now(xr))["spec"]["claimRef"]["name"] == "first"
+    await databases.controller().reconcile(databases.key(second))
+    assert (await databases.now(xr))["spec"]["claimRef"]["name"] == "first"
+    assert "bound to another claim" in (condition_of(await databases.now(second), "Synced") or {})["message"]
 
 
 async def test_an_xr_by_the_name_a_claim_would_choose_is_not_taken_silently(databases: Databases) -> None:
@@ -515,6 +514,20 @@ async def test_a_claim_that_wants_no_connection_details_gets_none(databases: Dat
     assert "connectionDetails" not in claim["status"]
 
 
+async def test_a_claim_is_ready_without_details_if_its_xr_has_none_and_not_if_they_are_lost(
+    databases: Databases,
+) -> None:
+    claim = await databases.claim("orders", {"writeConnectionSecretToRef": {"name": "details"}})
+    xr = await databases.xr_of(await databases.synced(claim))
+    place = {"writeConnectionSecretToRef": {"name": "none", "namespace": databases.namespace}}
+    await databases.compose(xr, spec=place)
+    await databases.ready(claim)
+    assert await databases.find(secret(databases.namespace, "details", {})) is None
+    await databases.compose(xr, connectionDetails={"lastPublishedTime": "2026-01-01T00:00:01Z"})
+    claim = await databases.synced(claim, "False", reason="ReconcileError")
+    assert "does not exist" in (condition_of(claim, "Synced") or {})["message"]
+
+
 async def test_a_secret_that_the_xr_does_not_control_is_not_copied(databases: Databases) -> None:
     claim = await databases.claim("orders", {"writeConnectionSecretToRef": {"name": "details"}})
     xr = await databases.xr_of(await databases.synced(claim))
@@ -597,6 +610,31 @@ async def test_a_claim_with_the_foreground_policy_waits_until_its_xr_is_gone(dat
     assert await databases.find(xr) is None
 
 
+async def test_a_foreground_deletion_also_waits_for_what_an_xr_that_is_going_already_owns(databases: Databases) -> None:
+    claim = await databases.synced(await databases.claim("orders", {"compositeDeletePolicy": "Foreground"}))
+    xr = await databases.xr_of(claim)
+    await databases.merge(xr, {"metadata": {"finalizers": ["example.org/slow"]}})
+    await databases.client.delete(databases.offer.composite, xr["metadata"]["name"])
+    await databases.client.delete(databases.offer.claim, "orders", namespace=databases.namespace)
+    await databases.until(xr, lambda now: "foregroundDeletion" in now["metadata"]["finalizers"], "foreground deletion")
+    await databases.merge(xr, {"metadata": {"finalizers": None}})
+    await databases.until_gone(claim)
+
+
+async def test_an_error_of_the_api_is_shown_and_tried_again(databases: Databases) -> None:
+    await databases.stop()
+    claim = await databases.claim("orders")
+    refusing = cast(Client, Intercepted(databases.client, refuse={"apply": Forbidden("no such verb")}))
+    for _ in range(2):  # the first one also wrote the claim, so its status comes with the second
+        with pytest.raises((Forbidden, Conflict)):
+            await databases.controller(refusing).reconcile(databases.key(claim))
+    claim = await databases.now(claim)
+    assert (condition_of(claim, "Synced") or {})["message"] == "no such verb"
+    assert await databases.events(claim) == [("Warning", "ConfigureCompositeResource")]
+    await databases.start()
+    await databases.synced(claim)
+
+
 async def test_a_claim_goes_without_an_xr_that_is_not_its_own(databases: Databases) -> None:
     owner = await databases.synced(await databases.claim("owner"))
     xr = await databases.xr_of(owner)
@@ -604,7 +642,9 @@ async def test_a_claim_goes_without_an_xr_that_is_not_its_own(databases: Databas
     await databases.synced(other, "False")
     await databases.client.delete(databases.offer.claim, "other", namespace=databases.namespace)
     await databases.until_gone(other)
-    assert "deletionTimestamp" not in (await databases.now(xr))["metadata"]
+    left = (await databases.now(xr))["metadata"]
+    assert left["uid"] == xr["metadata"]["uid"]
+    assert "deletionTimestamp" not in left
 
 
 async def test_an_xr_that_may_not_be_deleted_is_told_of(databases: Databases) -> None:
@@ -655,12 +695,19 @@ class Intercepted:
     WRITES = frozenset({"apply", "create", "delete", "patch", "update"})
 
     def __init__(
-        self, client: Client, *, crash_at: int = 0, after: bool = False, refuse: dict[str, Exception] | None = None
+        self,
+        client: Client,
+        *,
+        crash_at: int = 0,
+        after: bool = False,
+        refuse: dict[str, Exception] | None = None,
+        before_apply: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._client = client
         self._crash_at = crash_at
         self._after = after
         self._refuse = refuse or {}
+        self._before_apply = before_apply
         self.writes: list[str] = []
 
     def __getattr__(self, verb: str) -> Any:
@@ -670,6 +717,8 @@ class Intercepted:
     async def _write(self, verb: str, call: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         if verb in self._refuse:
             raise self._refuse[verb]
+        if verb == "apply" and self._before_apply is not None:
+            await self._before_apply()
         self.writes.append(verb)
         crash = len(self.writes) == self._crash_at
         if crash and not self._after:

@@ -457,9 +457,10 @@ free = st.recursive(
     lambda below: st.dictionaries(words, below, max_size=2),
     max_leaves=4,
 )
-granular = {"free": free, "other": free, "whole": st.dictionaries(words, words), "plain": st.lists(words, max_size=2)}
-specs = st.fixed_dictionaries({"claimRef": st.just({"name": "orders"})}, optional=granular)
-with_sets = st.fixed_dictionaries({}, optional={**granular, "tags": st.lists(words, unique=True)})
+clear = {"free": free, "other": free, "plain": st.lists(words, max_size=2)}
+unclear = {"tags": st.lists(words, unique=True), "whole": st.dictionaries(words, words)}
+clear_specs = st.fixed_dictionaries({}, optional=clear)
+specs = st.fixed_dictionaries({}, optional={**clear, **unclear})
 labels = st.dictionaries(words, words, max_size=2)
 
 
@@ -483,23 +484,23 @@ def written(live: Object | None, spec: Object, manager: str = "kubectl-edit") ->
 
 
 @settings(deadline=None)
-@given(st.builds(configured, specs, labels))
+@given(st.builds(configured, clear_specs, labels))
 def test_what_was_just_applied_is_known_to_be_applied(config: Object) -> None:
     assert is_applied(applied(None, config), config, manager=CLAIM_MANAGER)
 
 
 @settings(deadline=None)
 @given(
-    st.builds(configured, with_sets, labels),
-    st.builds(configured, with_sets, labels),
-    with_sets,
-    st.builds(configured, with_sets, labels),
+    st.builds(configured, specs, labels),
+    st.builds(configured, specs, labels),
+    specs,
+    st.builds(configured, specs, labels),
 )
 def test_an_apply_that_is_left_out_would_have_changed_nothing(
     first: Object, others: Object, edit: Object, wanted: Object
 ) -> None:
     live = written(applied(applied(None, first), others, "somebody"), edit)
-    for config in (wanted, first):
+    for config in (wanted, first, configured({**first["spec"], **edit}, {})):
         if is_applied(live, config, manager=CLAIM_MANAGER):
             assert applied(copy.deepcopy(live), config) == live
 
@@ -525,6 +526,18 @@ def test_what_differs_is_applied_again(change: Any) -> None:
 def test_what_is_no_longer_wanted_is_applied_away() -> None:
     live = applied(None, configured({"size": 1, "region": "eu"}, {}))
     assert not is_applied(live, configured({"size": 1}, {}), manager=CLAIM_MANAGER)
+
+
+def test_what_was_applied_in_another_version_or_by_another_manager_is_applied_again() -> None:
+    config = configured({"size": 1}, {})
+    live = applied(None, config)
+    assert not is_applied(live, {**config, "apiVersion": "example.org/v1"}, manager=CLAIM_MANAGER)
+    assert not is_applied(live, config, manager="somebody")
+
+
+def test_a_value_that_somebody_else_put_there_is_applied_to_be_owned() -> None:
+    live = written(applied(None, configured({"free": {}}, {})), {"free": {"a": "b"}})
+    assert not is_applied(live, configured({"free": {"a": "b"}}, {}), manager=CLAIM_MANAGER)
 
 
 def test_those_who_wrote_without_apply_give_up_their_fields_once() -> None:

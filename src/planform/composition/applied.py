@@ -13,7 +13,8 @@ from typing import Any
 def is_applied(found: Mapping[str, Any], wanted: Mapping[str, Any], *, manager: str) -> bool:
     """Whether applying `wanted` to `found` as this manager is known to change nothing; if in doubt, no.
 
-    `wanted` carries no preconditions. Lists that are merged item by item are always in doubt, for that takes a schema.
+    `wanted` carries no preconditions. Atomic maps and lists that are merged item by item are always in doubt: without
+    a schema the one looks like an empty map, and of the other it is not known what makes two items the same.
     """
     owned = _applied_fields(found, manager, wanted["apiVersion"])
     if owned is None:
@@ -37,7 +38,7 @@ def _holds(owned: Mapping[str, Any], wanted: Any, found: Any) -> bool:
     """Whether exactly `wanted` is owned, and is there."""
     members = {name.removeprefix("f:"): below for name, below in owned.items() if name != "."}
     if not members:
-        return _same(found, wanted)
+        return _same(found, wanted) and not (isinstance(wanted, Mapping) and wanted)
     if not isinstance(wanted, Mapping) or not isinstance(found, Mapping) or members.keys() != wanted.keys():
         return False
     return all(name in found and _holds(below, wanted[name], found[name]) for name, below in members.items())
