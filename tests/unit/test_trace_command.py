@@ -375,7 +375,7 @@ ConfigMap/app (default)  run 1
 
 STEP     FUNCTION   REVISION   BY RULE   CALLS   CACHE   TIME     CHANGES
 make     f          f-2        Latest    2       Off     2.1 ms   +data, +logs
-change   g          g-1        Ref       1       Hit     0.0 ms   ~XR, ~logs, ~context seen
+change   g          g-1        Ref       1       Hit     0.0 ms   ~XR, ~logs, ready logs, ~context seen
 remove   h          h-1        Stable    1       -       0.0 ms   -data
 
 make
@@ -391,6 +391,7 @@ change
   ~ logs  Bucket (s3.example.org/v1)
       spec.size: 1 -> 2
       spec.tags: + ["a"]
+  logs is ready
 
 remove
   - data  Bucket (s3.example.org/v1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -22,6 +22,7 @@ from planform.journal.explaining import (
     history_of,
     keys_of,
     planned_for,
+    ready_by_step,
 )
 from planform.journal.files import open_read_only
 from planform.journal.records import Read, Run, RunSummary, StepRun, read_run, read_summaries
@@ -174,7 +175,11 @@ def _key(run: Run, word: str) -> str:
 
 def _only(told: Object, key: str) -> Object:
     """The explanation of one resource."""
-    steps = [{**step, "resources": {key: step["resources"][key]}} for step in told["steps"] if key in step["resources"]]
+    steps = [
+        {**step, "resources": {key: step["resources"][key]} if key in step["resources"] else {}}
+        for step in told["steps"]
+        if key in step["resources"] or key in step["ready"]
+    ]
     return {**told, "steps": steps, "plan": [each for each in told["plan"] if each["resource"] == key]}
 
 
@@ -183,14 +188,16 @@ def _only(told: Object, key: str) -> Object:
 
 def _lines(run: Run) -> Iterator[str]:
     yield from _head(run)
-    told = changes_by_step(run)
+    told = [
+        (step, changes, ready) for (step, changes), ready in zip(changes_by_step(run), ready_by_step(run), strict=True)
+    ]
     yield ""
     yield table(
         ("STEP", "FUNCTION", "REVISION", "BY RULE", "CALLS", "CACHE", "TIME", "CHANGES"),
-        [_step_row(step, changes) for step, changes in told],
+        [_step_row(step, changes, ready) for step, changes, ready in told],
     )
-    for step, changes in told:
-        details = list(_step_lines(step, changes))
+    for step, changes, ready in told:
+        details = list(_step_lines(step, changes, ready))
         if details:
             yield ""
             yield click.style(step.step, bold=True)
@@ -214,8 +221,9 @@ def _head(run: Run) -> Iterator[str]:
     yield f"  outcome    {run.failure or 'ok'}"
 
 
-def _step_row(step: StepRun, changes: Sequence[Change]) -> tuple[object, ...]:
+def _step_row(step: StepRun, changes: Sequence[Change], ready: Mapping[str, bool]) -> tuple[object, ...]:
     short = [f"{_SIGNS[change.action]}{change.key or 'XR'}" for change in changes]
+    short += [f"{'ready' if is_ready else 'unready'} {key}" for key, is_ready in ready.items()]
     short += [f"~context {key}" for key in step.changed_context]
     shown = (
         "failed" if step.error else ", ".join(short[:4]) + (f", and {len(short) - 4} more" if len(short) > 4 else "")
@@ -224,7 +232,7 @@ def _step_row(step: StepRun, changes: Sequence[Change]) -> tuple[object, ...]:
     return step.step, step.function, step.revision, step.rule, step.iterations, cache, _time(step.seconds), shown
 
 
-def _step_lines(step: StepRun, changes: Sequence[Change]) -> Iterator[str]:
+def _step_lines(step: StepRun, changes: Sequence[Change], ready: Mapping[str, bool]) -> Iterator[str]:
     if step.error:
         yield f"error: {step.error}"
     for each in step.rejected:
@@ -233,6 +241,8 @@ def _step_lines(step: StepRun, changes: Sequence[Change]) -> Iterator[str]:
         yield f'read "{name}": {_read(read)}'
     for change in changes:
         yield from _change_lines(change)
+    for key, is_ready in ready.items():
+        yield f"{key} is {'ready' if is_ready else 'not ready'}"
     for said in step.results:
         yield f"{said.severity.lower()}: {said.message}" + (f" ({said.reason})" if said.reason else "")
     for condition in step.conditions:
@@ -266,11 +276,9 @@ def _resource_lines(run: Run, key: str) -> Iterator[str]:
         revision = f", revision {step.revision} by rule {step.rule}" if step.revision else ""
         yield f'  {change.action} by step "{step.step}" (function {step.function}{revision})'
         yield from (f"      {field}" for field in change.fields)
-    said = None
-    for step in run.steps:
-        if step.ready.get(key, said) != said:
-            said = step.ready[key]
-            yield f'  {"ready" if said else "not ready"}, says step "{step.step}"'
+    for step, ready in zip(run.steps, ready_by_step(run), strict=True):
+        if key in ready:
+            yield f'  {"ready" if ready[key] else "not ready"}, says step "{step.step}"'
     for planned in planned_for(run, key):
         yield f"  plan: {planned.action} {planned.kind}/{planned.name}"
     if not planned_for(run, key) and run.plan is not None:

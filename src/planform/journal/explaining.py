@@ -13,6 +13,8 @@ from planform.journal.records import Part, Planned, Run, StepRun
 XR: Final = ""
 """The key under which changes of the desired XR itself stand; no composed resource has it."""
 
+_IDENTITY: Final = ("apiVersion", "kind")  # functions may write them on the XR or not; they change nothing
+
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
@@ -59,12 +61,23 @@ def changes_by_step(run: Run) -> list[tuple[StepRun, list[Change]]]:
     for step in run.steps:
         changes: list[Change] = []
         if step.composite is not None:
-            fields = tuple(field_changes(composite, step.composite.value))
+            found = field_changes(composite, step.composite.value)
+            fields = tuple(field for field in found if field.path not in _IDENTITY)
             changes += [Change(XR, "changed", step.composite.value, fields)] if fields else []
             changes += _resource_changes(resources, step.resources)
             resources, composite = step.resources, step.composite.value
         told.append((step, changes))
     return told
+
+
+def ready_by_step(run: Run) -> list[dict[str, bool]]:
+    """For every step, of which resources it said something new: that they are ready, or not."""
+    said: list[dict[str, bool]] = []
+    before: Mapping[str, bool] = {}
+    for step in run.steps:
+        said.append({key: ready for key, ready in step.ready.items() if before.get(key) is not ready})
+        before = step.ready or before
+    return said
 
 
 def history_of(run: Run, key: str) -> list[tuple[StepRun, Change]]:
@@ -114,7 +127,7 @@ def field_changes(before: Any, after: Any, path: str = "") -> Iterator[FieldChan
 def explanation(run: Run) -> dict[str, Any]:
     """All of it as one JSON-shaped value."""
     steps = []
-    for step, changes in changes_by_step(run):
+    for (step, changes), ready in zip(changes_by_step(run), ready_by_step(run), strict=True):
         told = {
             "step": step.step,
             "function": step.function,
@@ -130,6 +143,7 @@ def explanation(run: Run) -> dict[str, Any]:
             },
             "composite": [field.value() for change in changes if change.key == XR for field in change.fields],
             "resources": {change.key: _value(change) for change in changes if change.key != XR},
+            "ready": ready,
             "context": list(step.changed_context),
             "results": [
                 {"severity": said.severity, "reason": said.reason, "message": said.message} for said in step.results
