@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from planform.api.kinds import Object
 from planform.apiserver import metadata as meta
@@ -39,8 +39,11 @@ def admit(
     subresource: str = "",
     patching: bool = False,
     applying: bool = False,
+    settled: Collection[str] = (),
 ) -> None:
     """Bring `new` into the shape that is stored, in place, or raise what is wrong with it.
+
+    `settled` names top-level fields that are as they were stored under the present schema.
 
     `unknown` holds the unknown fields found so far; Strict turns them into an error, Warn into warnings.
     """
@@ -48,7 +51,13 @@ def admit(
     errors: list[FieldError] = []
     schema = served.schema
     if schema is not None:
-        findings = schema.admit(new, old=old, collect_unknown=request.validation != "Ignore", null_errors=applying)
+        findings = schema.admit(
+            new,
+            old=old,
+            collect_unknown=request.validation != "Ignore",
+            null_errors=applying,
+            settled=settled,
+        )
         unknown += findings.unknown
         errors += findings.errors
         if served.conversion is None and served.storage is not None and served.storage.schema is not None:
@@ -71,12 +80,14 @@ def admit(
                 request,
             )
         )
-    errors += names.validate_metadata(
-        new["metadata"],
-        namespaced=served.kind.namespaced,
-        name_rule=served.strategy.name_problems,
-        bare_finalizers=served.strategy.allows_bare_finalizers,
-    )
+    own_metadata = subresource != "status"  # that of a status write is the stored one
+    if own_metadata:
+        errors += names.validate_metadata(
+            new["metadata"],
+            namespaced=served.kind.namespaced,
+            name_rule=served.strategy.name_problems,
+            bare_finalizers=served.strategy.allows_bare_finalizers,
+        )
     errors += served.strategy.validate(new, old, subresource)
     if served.rules is not None:
         if any(error.reason in _BLOCKING for error in errors):
@@ -87,9 +98,10 @@ def admit(
         raise Invalid.of(served.kind.group, served.kind.kind, meta.name_of(new), errors)
     for warning in served.strategy.warnings(new, old):
         request.warn(warning)
-    for warning in names.metadata_warnings(new["metadata"]):
-        request.warn(warning)
-    meta.name_owners_once(new["metadata"])
+    if own_metadata:
+        for warning in names.metadata_warnings(new["metadata"]):
+            request.warn(warning)
+        meta.name_owners_once(new["metadata"])
 
 
 def _report_unknown(

@@ -7,7 +7,7 @@ for that version first, since it would be a lie if the commit failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -306,6 +306,7 @@ async def modify(
                 subresource=subresource,
                 patching=patching,
                 applying=applying,
+                settled=_settled(served, entry, new, old),
             )
             _check_finalizers(served, key, new, old)
             if not applying:
@@ -357,6 +358,13 @@ def _settle_metadata(
     elif applying:
         merged.pop("managedFields", None)
     new["metadata"] = merged
+
+
+def _settled(served: ServedKind, entry: Entry, new: Object, old: Object) -> Collection[str]:
+    """The top-level fields that a write left as they were admitted under the present schema."""
+    if not served.is_storage or entry.rv <= served.schema_rv:
+        return ()
+    return [name for name, value in new.items() if name != "metadata" and value is old.get(name)]
 
 
 def _confine(served: ServedKind, new: Object, old: Object, subresource: str) -> None:

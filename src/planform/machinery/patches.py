@@ -42,6 +42,8 @@ def json_equal(left: Any, right: Any) -> bool:
     """Whether two JSON values are the same: 1 equals 1.0, but never true."""
     if left is right:
         return True
+    if type(left) is str:
+        return bool(left == right)
     if isinstance(left, dict):
         return (
             isinstance(right, dict)
@@ -55,7 +57,7 @@ def json_equal(left: Any, right: Any) -> bool:
 
 def merge_patch(doc: Any, patch: Any) -> Any:
     """The document with a merge patch applied: objects merge, null removes, everything else replaces."""
-    if not isinstance(patch, Mapping):
+    if type(patch) is not dict and not isinstance(patch, Mapping):
         return doc if json_equal(doc, patch) else patch
     old: dict[str, Any] = doc if isinstance(doc, dict) else {}
     new: dict[str, Any] | None = None if old is doc else {}

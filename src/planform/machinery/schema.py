@@ -10,7 +10,7 @@ floats that are integers and wrong types leave through `_settle`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -52,11 +52,12 @@ _DROP: Any = object()
 class _Walk:
     """What one admission gathers on its way through the object."""
 
-    __slots__ = ("collect_unknown", "errors", "null_errors", "unknown")
+    __slots__ = ("collect_unknown", "errors", "null_errors", "settled", "unknown")
 
-    def __init__(self, *, collect_unknown: bool, null_errors: bool) -> None:
+    def __init__(self, *, collect_unknown: bool, null_errors: bool, settled: Collection[str] = ()) -> None:
         self.collect_unknown = collect_unknown
         self.null_errors = null_errors
+        self.settled = settled
         self.unknown: list[str] = []
         self.errors: list[tuple[Path, FieldError]] = []
 
@@ -113,14 +114,17 @@ class Schema:
         old: dict[str, Any] | None = None,
         collect_unknown: bool = True,
         null_errors: bool = False,
+        settled: Collection[str] = (),
     ) -> Findings:
         """Prune, default and validate in place.
+
+        `settled` names top-level fields that this schema admitted before and that are as they were then.
 
         With `old` (an update), a complaint about a part that did not change is dropped, so that an object stored
         before a schema was tightened can still be edited elsewhere. `null_errors` is for server-side apply: a null
         that would have been dropped is an error.
         """
-        walk = _Walk(collect_unknown=collect_unknown, null_errors=null_errors)
+        walk = _Walk(collect_unknown=collect_unknown, null_errors=null_errors, settled=settled)
         try:
             _settle(self._root, obj, None, walk)
         except RecursionError:  # only a schema that refers to itself lets an object be that deep
@@ -318,7 +322,10 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
         plain_map = (
             only_extra and extra is not None and extra.visit is None and {*map(type, obj.values())} == {extra.expected}
         )
-        for name, value in () if plain_map else obj.items():
+        fields: Iterable[tuple[str, Any]] = () if plain_map else obj.items()
+        if path is None and walk.settled:
+            fields = [field for field in fields if field[0] not in walk.settled]
+        for name, value in fields:
             if type(value) is plain(name):
                 continue
             child = lookup(name)
