@@ -18,6 +18,7 @@ from planform.api.names import (
 from planform.apiserver.admission import Admission
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Propagation
+from planform.controllers import departures
 from planform.controllers.definitions import DefinitionController
 from planform.controllers.workbench import Workbench
 from planform.errors import Conflict
@@ -209,7 +210,10 @@ class Guard:
             raise Conflict("this app is in use by a test")
 
 
-async def test_an_instance_that_may_not_be_deleted_is_named_and_the_others_go(unique: str) -> None:
+async def test_an_instance_that_may_not_be_deleted_is_named_and_the_others_go(
+    unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "AT_ONCE", 1)  # so that the other one is of a later slice
     guard = Guard("needed")
     async with embedded_bench(admission=[guard]) as bench:
         defs = Definitions(bench, f"{unique}.example.org")
