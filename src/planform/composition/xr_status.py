@@ -136,10 +136,8 @@ def _status(condition: Condition) -> Any:
 
 
 def _own_words(obj: Object | None) -> str:
-    if obj is None:
-        return "does not exist yet"
     for wanted in (SYNCED, READY):
-        for condition in (obj.get("status") or {}).get("conditions") or ():
+        for condition in ((obj or {}).get("status") or {}).get("conditions") or ():
             if isinstance(condition, dict) and condition.get("type") == wanted and condition.get("status") != "True":
                 words = [str(condition.get(part)) for part in ("reason", "message") if condition.get(part)]
                 return f"{wanted} is {condition.get('status')}" + (f": {': '.join(words)}" if words else "")

@@ -75,7 +75,7 @@ class Plane:
         running = self._running[name]
         if running.stopping or source in running.subscriptions:
             return False
-        handler = Enqueue(running.controller.queue, source.to_keys)
+        handler = Enqueue(running.controller.queue, source.to_keys, source.is_echo, source.company_seconds)
         running.subscriptions[source] = self._watches.subscribe(
             source.gvk, handler, namespace=source.namespace, labels=source.labels
         )

@@ -223,6 +223,10 @@ class Source(Generic[K]):
     to_keys: ToKeys[K]
     namespace: str = ""
     labels: str = ""
+    is_echo: Callable[[Change], bool] | None = None
+    """Says of a change that the controller made it itself, so that looking at it may wait for what is news."""
+    company_seconds: float = 0.0
+    """How long a change waits for others that are about the same key, to be looked at together."""
 
 
 class Enqueue(Generic[K]):
@@ -232,9 +236,17 @@ class Enqueue(Generic[K]):
     owner to another) and because an object that is found deleted says no more whom it belonged to.
     """
 
-    def __init__(self, queue: WorkQueue[K], to_keys: ToKeys[K]) -> None:
+    def __init__(
+        self,
+        queue: WorkQueue[K],
+        to_keys: ToKeys[K],
+        is_echo: Callable[[Change], bool] | None = None,
+        company_seconds: float = 0.0,
+    ) -> None:
         self._queue = queue
         self._to_keys = to_keys
+        self._is_echo = is_echo
+        self._company_seconds = company_seconds
         self._keys: dict[ObjectKey, tuple[K, ...]] = {}
         self._own = to_keys is to_self
 
@@ -248,10 +260,13 @@ class Enqueue(Generic[K]):
             if change.type != "DELETED" and keys:
                 self._keys[change.key] = keys
             keys = tuple(dict.fromkeys(before + keys))
-        if change.first_sight:
+        if change.first_sight or (self._is_echo is not None and self._is_echo(change)):
             priority = Priority.BACKGROUND
         for key in keys:
-            self._queue.add(key, priority=priority)
+            if self._company_seconds and priority is Priority.NORMAL:
+                self._queue.add_after(key, self._company_seconds, priority=priority)
+            else:
+                self._queue.add(key, priority=priority)
 
 
 def to_self(change: Change) -> Iterable[ObjectKey]:

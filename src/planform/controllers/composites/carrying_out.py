@@ -7,7 +7,8 @@ before it exists, its name follows from the XR, and its owner is the XR.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
@@ -25,6 +26,10 @@ from planform.functions.sending import digest_of
 
 ADOPT_ANNOTATION: Final = "planform.dev/adopt"
 _AT_ONCE: Final = 16
+
+
+OwnWrite = Callable[[Mapping[str, Any]], AbstractContextManager[Callable[[Object], None]]]
+"""Surrounds a write of an object, and is told what became of it: see `Fleet.own_write`."""
 
 
 class NotOurs(PlanformError):
@@ -56,7 +61,13 @@ def composed_manager(xr: Mapping[str, Any]) -> str:
 
 
 async def save_references(
-    client: Client, xr: Object, style: Style, references: Sequence[Object], fields: Mapping[str, Any]
+    client: Client,
+    xr: Object,
+    style: Style,
+    references: Sequence[Object],
+    fields: Mapping[str, Any],
+    *,
+    own_write: OwnWrite,
 ) -> Object:
     """Everything of the XR that must be stored before a resource is created, in one write, or none if all is there.
 
@@ -76,11 +87,22 @@ async def save_references(
     changed = {name: value for name, value in wanted.items() if (present.get(name) or []) != (value or [])}
     if changed:
         body["spec"] = {"crossplane": changed} if style == "modern" else changed
-    return await merge(client, xr, body, manager=COMPOSITE_MANAGER) if body else xr
+    if not body:
+        return xr
+    with own_write(xr) as done:
+        written = await merge(client, xr, body, manager=COMPOSITE_MANAGER)
+        done(written)
+    return written
 
 
 async def apply_changed(
-    client: Client, xr: Object, plan: Plan, observed: Mapping[str, Object], before: Mapping[str, bytes]
+    client: Client,
+    xr: Object,
+    plan: Plan,
+    observed: Mapping[str, Object],
+    before: Mapping[str, bytes],
+    *,
+    own_write: OwnWrite,
 ) -> Applied:
     """Apply what is new or differs, several at once. One that fails does not keep the others from being applied.
 
@@ -99,22 +121,25 @@ async def apply_changed(
         waiting.append((composed, intent))
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
-        results = await asyncio.gather(*(_apply(client, xr, each, manager) for each, _ in part), return_exceptions=True)
+        results = await asyncio.gather(
+            *(_apply(client, xr, each, manager, own_write) for each, _ in part), return_exceptions=True
+        )
         for (composed, intent), result in zip(part, results, strict=True):
-            if result is None:
+            if isinstance(result, PlanformError):
+                outcome.errors[composed.key] = result
+            elif isinstance(result, BaseException):
+                raise result
+            else:
                 outcome.writes += 1
                 outcome.intents[composed.key] = intent
-            elif isinstance(result, PlanformError):
-                outcome.errors[composed.key] = result
-            else:
-                raise result
     return outcome
 
 
-async def _apply(client: Client, xr: Object, composed: Composed, manager: str) -> None:
+async def _apply(client: Client, xr: Object, composed: Composed, manager: str, own_write: OwnWrite) -> None:
     if not composed.exists:
         await _check_free(client, xr, composed)
-    await client.apply(composed.object, manager=manager, force=True)
+    with own_write(composed.object) as done:
+        done(await client.apply(composed.object, manager=manager, force=True))
 
 
 async def _check_free(client: Client, xr: Object, composed: Composed) -> None:

@@ -79,7 +79,7 @@ class CompositeControllers:
         controller = self._bench.controller(name, reconciler.reconcile, backoff=Backoff(first=1, most=30))
         self._running[definition.name] = _Running(fleet, controller)
         self._tools.population.expect(definition.group_kind)
-        self._bench.plane.start(controller, [Source(definition.kind, to_self)])
+        self._bench.plane.start(controller, [Source(definition.kind, to_self, is_echo=fleet.is_echo)])
         fleet.unwatch_all()
         watch()
         task = asyncio.create_task(self._count(definition), name=f"count {definition.group_kind}")

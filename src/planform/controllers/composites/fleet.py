@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from planform.api.kinds import GroupVersionKind, gvk
-from planform.client.informer import Change, ObjectKey
+from planform.client.informer import Change, ObjectKey, version_number
 from planform.clock import Clock
 from planform.composition.definitions import scope_of
 from planform.composition.dependencies import DependencyIndex, Watched
+from planform.composition.plan import identity
 from planform.composition.standing import Standing, decode, encode
 from planform.composition.xr import Object, Style
 from planform.controllers.composites.thrash import ThrashGuard
@@ -18,6 +21,14 @@ from planform.reconcile.sources import Source
 
 ANY_COMPOSITION = "*"
 """What an XR follows that has found no Composition yet."""
+
+_COMPANY_SECONDS = 0.015
+"""Resources of one XR tend to change together; they are looked at together."""
+
+_ANY_VERSION = float("inf")
+
+_REMEMBERED_WRITES = 20_000
+"""So many objects are recognised when the watch tells of our own writes; forgetting one costs a little urgency."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class Fleet:
     _followers: dict[str, set[ObjectKey]] = field(default_factory=dict)
     _users: dict[str, set[ObjectKey]] = field(default_factory=dict)
     _sources: dict[Watched, Source[ObjectKey]] = field(default_factory=dict)
+    _written: OrderedDict[tuple[str, str, str, str], float] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self.guard = ThrashGuard(self.clock)
@@ -140,6 +152,29 @@ class Fleet:
         if self.memory is not None:
             self.memory.forget(known.uid)
 
+    @contextmanager
+    def own_write(self, obj: Mapping[str, Any]) -> Iterator[Callable[[Object], None]]:
+        """A pass of ours writes this object in the block, and gives what became of it to the function it gets; what is
+        told of the object meanwhile, or up to that version, is no news."""
+        which, known = identity(obj), self._written
+        known[which] = _ANY_VERSION
+        known.move_to_end(which)
+        if len(known) > _REMEMBERED_WRITES:
+            known.popitem(last=False)
+        written: list[Object] = []
+        try:
+            yield written.append
+        finally:
+            if written:
+                known[which] = version_number(written[-1]["metadata"]["resourceVersion"])
+            else:
+                known.pop(which, None)
+
+    def is_echo(self, change: Change) -> bool:
+        """Whether a change only tells of what a pass of ours wrote. To be wrong here costs only urgency."""
+        written = self._written.get(identity(change.object))
+        return written is not None and version_number(change.object["metadata"]["resourceVersion"]) <= written
+
     def followers(self, composition: str) -> Iterable[ObjectKey]:
         return (*self._followers.get(composition, ()), *self._followers.get(ANY_COMPOSITION, ()))
 
@@ -164,7 +199,13 @@ class Fleet:
         def to_xrs(change: Change) -> Iterable[ObjectKey]:
             return self.index.interested(change.object, watched.gvk)
 
-        return Source(watched.gvk, to_xrs, namespace=watched.namespace)
+        return Source(
+            watched.gvk,
+            to_xrs,
+            namespace=watched.namespace,
+            is_echo=self.is_echo,
+            company_seconds=_COMPANY_SECONDS,
+        )
 
     def _know(self, key: ObjectKey, uid: str) -> _Known:
         known = self._known.get(key)

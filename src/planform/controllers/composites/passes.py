@@ -329,14 +329,21 @@ class CompositeReconciler:
             self._teller.event(work.xr, "Warning", "NamespaceOverridden", warning)
         before, edited, chosen = work.xr, work.edited, work.chosen
         work.xr = await save_references(
-            self._client, work.xr, self._definition.style, decided.references, chosen.fields
+            self._client,
+            work.xr,
+            self._definition.style,
+            decided.references,
+            chosen.fields,
+            own_write=self._fleet.own_write,
         )
         self._count(work)
         if chosen.fields:
             text = f'Selected revision "{chosen.revision}" of composition "{chosen.composition}"'
             self._teller.event(work.xr, "Normal", "SelectComposition", text)
         intents = work.standing.intents if work.standing is not None else {}
-        applied = await apply_changed(self._client, work.xr, decided, work.observed.resources, intents)
+        applied = await apply_changed(
+            self._client, work.xr, decided, work.observed.resources, intents, own_write=self._fleet.own_write
+        )
         if not applied.errors:
             applied.errors |= await delete_unwanted(self._client, decided.delete)
         watched = await self._watched(work.xr, outcome)

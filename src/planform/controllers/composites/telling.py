@@ -65,12 +65,15 @@ class Teller:
         if found == status or (last == intended and contains(found, status)):
             return intended, False
         metadata = {name: xr["metadata"][name] for name in ("name", "namespace", "uid") if xr["metadata"].get(name)}
-        await self._bench.client.apply(
-            {"apiVersion": xr["apiVersion"], "kind": xr["kind"], "metadata": metadata, "status": status},
-            manager=COMPOSITE_MANAGER,
-            force=True,
-            subresource="status",
-        )
+        with self._fleet.own_write(xr) as done:
+            done(
+                await self._bench.client.apply(
+                    {"apiVersion": xr["apiVersion"], "kind": xr["kind"], "metadata": metadata, "status": status},
+                    manager=COMPOSITE_MANAGER,
+                    force=True,
+                    subresource="status",
+                )
+            )
         return intended, True
 
     async def failed_run(self, xr: Object, outcome: PipelineOutcome) -> None:
