@@ -5,7 +5,7 @@ numbers, so `0.1.0`, `v0.1.0` and `v0.1.0+build` are one version and cannot be r
 functions as they were when it looked, whoever registers meanwhile.
 
 Plug-ins are entry points of the group `planform.phase_functions`. Each names a decorated function or class, a module
-of them, or a sequence of PhaseFunctions. They are imported when somebody first wants to know what there is; one that
+that defines some, or a sequence of these. They are imported when somebody first wants to know what there is; one that
 cannot be imported, or is refused, is left out and told, since it must not stop the others.
 """
 
@@ -25,7 +25,7 @@ from planform.functions.semver import Semver, parse_semver
 PLUGINS: Final = "planform.phase_functions"
 
 Registrable = Any
-"""A PhaseFunction, a decorated callable, a plain one, a module of decorated ones, or an iterable of any of these."""
+"""A PhaseFunction, a decorated callable, a plain one, a module that defines decorated ones, or an iterable of these."""
 
 _logger = logging.getLogger(__name__)
 
@@ -80,6 +80,11 @@ class PhaseFunctionRegistry:
     def functions(self) -> Mapping[str, Mapping[Semver, PhaseFunction]]:
         """All of them, those of plug-ins too. The map does not change; a later look may give another one."""
         self._load_plugins()
+        return self._functions
+
+    @property
+    def registered(self) -> Mapping[str, Mapping[Semver, PhaseFunction]]:
+        """Those that are there without asking any plug-in."""
         return self._functions
 
     def __iter__(self) -> Iterator[PhaseFunction]:
