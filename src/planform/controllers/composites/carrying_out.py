@@ -49,6 +49,7 @@ class Applied:
     intents: dict[str, bytes] = field(default_factory=dict)
     errors: dict[str, PlanformError] = field(default_factory=dict)
     writes: int = 0
+    """How many applies changed something."""
     dispute: str = ""
     """What somebody else changed that had been applied before, in words."""
 
@@ -130,16 +131,22 @@ async def apply_changed(
             elif isinstance(result, BaseException):
                 raise result
             else:
-                outcome.writes += 1
+                outcome.writes += _version(result) != _version(observed.get(composed.key))
                 outcome.intents[composed.key] = intent
     return outcome
 
 
-async def _apply(client: Client, xr: Object, composed: Composed, manager: str, own_write: OwnWrite) -> None:
+async def _apply(client: Client, xr: Object, composed: Composed, manager: str, own_write: OwnWrite) -> Object:
     if not composed.exists:
         await _check_free(client, xr, composed)
     with own_write(composed.object) as done:
-        done(await client.apply(composed.object, manager=manager, force=True))
+        applied = await client.apply(composed.object, manager=manager, force=True)
+        done(applied)
+    return applied
+
+
+def _version(obj: Mapping[str, Any] | None) -> str:
+    return str(obj["metadata"].get("resourceVersion")) if obj is not None else ""
 
 
 async def _check_free(client: Client, xr: Object, composed: Composed) -> None:
