@@ -82,18 +82,19 @@ class CompositeControllers:
         self._bench.plane.start(controller, [Source(definition.kind, to_self, is_echo=fleet.is_echo)])
         fleet.unwatch_all()
         watch()
-        task = asyncio.create_task(self._count(definition), name=f"count {definition.group_kind}")
+        task = asyncio.create_task(self._count(definition, fleet), name=f"count {definition.group_kind}")
         self._counting.add(task)
         task.add_done_callback(self._counting.discard)
 
     async def _end(self, xrd_name: str) -> None:
         await self._bench.plane.stop(_name(xrd_name))
 
-    async def _count(self, definition: Definition) -> None:
+    async def _count(self, definition: Definition, fleet: Fleet) -> None:
         """Say of every XR that is there which revision it uses, before anybody may conclude that one is unused."""
-        population = self._tools.population
+        population, live = self._tools.population, set[str]()
         async for page in list_pages(self._bench.client, definition.kind):
             for xr in page.items:
+                live.add(xr["metadata"]["uid"])
                 fields = machinery(xr, definition.style)
                 composition = (fields.get("compositionRef") or {}).get("name")
                 if composition:
@@ -105,6 +106,7 @@ class CompositeControllers:
                     )
             await asyncio.sleep(0)
         population.heard(definition.group_kind)
+        fleet.forget_missing(live)
 
     def _composition_changed(self, composition: str) -> None:
         for running in self._running.values():

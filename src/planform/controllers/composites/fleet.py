@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from planform.composition.plan import identity
 from planform.composition.standing import Standing, decode, encode
 from planform.composition.xr import Object, Style
 from planform.controllers.composites.thrash import ThrashGuard
+from planform.journal.records import RunSummary
 from planform.reconcile.sources import Source
 
 ANY_COMPOSITION = "*"
@@ -71,6 +72,8 @@ class Memory(Protocol):
 
     async def standing(self, kind: str, /) -> Mapping[str, bytes]: ...
 
+    async def latest(self, kind: str, /) -> Sequence[RunSummary]: ...
+
 
 @dataclass
 class _Known:
@@ -95,6 +98,7 @@ class Fleet:
     _followers: dict[str, set[ObjectKey]] = field(default_factory=dict)
     _users: dict[str, set[ObjectKey]] = field(default_factory=dict)
     _sources: dict[Watched, Source[ObjectKey]] = field(default_factory=dict)
+    _restored: set[str] = field(default_factory=set)  # uids that an earlier process remembered; they may be gone
     _written: OrderedDict[tuple[str, str, str, str], float] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
@@ -107,7 +111,10 @@ class Fleet:
         """Take over what an earlier process remembered, so that nothing has to be run again to know who wakes whom."""
         if self.memory is None:
             return
-        for uid, data in (await self.memory.standing(self.definition.group_kind)).items():
+        kind = self.definition.group_kind
+        self._restored = {run.uid for run in await self.memory.latest(kind)}
+        for uid, data in (await self.memory.standing(kind)).items():
+            self._restored.add(uid)
             standing = decode(data)
             if standing is None:
                 continue
@@ -180,6 +187,18 @@ class Fleet:
 
     def users(self, functions: Iterable[str]) -> Iterable[ObjectKey]:
         return dict.fromkeys(key for name in functions for key in self._users.get(name, ()))
+
+    def forget_missing(self, live: Collection[str]) -> None:
+        """Forget what was restored of XRs that no longer exist: the process that saw them go may not have come to it.
+
+        `live` are the uids of all that have existed ever since `restore`.
+        """
+        gone, self._restored = self._restored.difference(live), set()
+        for key in [key for key, known in self._known.items() if known.uid in gone]:
+            self.forget(key)
+        if self.memory is not None:
+            for uid in gone:
+                self.memory.forget(uid)
 
     def sources(self) -> tuple[set[Source[ObjectKey]], set[Source[ObjectKey]]]:
         """The watches that are wanted now, and those that no XR needs any more."""
