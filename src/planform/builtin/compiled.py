@@ -40,11 +40,24 @@ class CompiledFunction:
             return compile_input(msgspec.json.decode(text))
 
         self._program = program
+        self._recent: dict[int, tuple[Any, Program]] = {}
+
+    def _program_of(self, given: Any) -> Program:
+        """The program of an input. Whoever gives the very same object again, as a fleet does, is not asked to spell it:
+        inputs are not changed once they are given, and one that is kept here cannot lend its id to another."""
+        known = self._recent.get(id(given))
+        if known is not None:
+            return known[1]
+        program = self._program(msgspec.json.encode(given))
+        if len(self._recent) >= CACHED_INPUTS:
+            self._recent.clear()
+        self._recent[id(given)] = (given, program)
+        return program
 
     def __call__(self, request: FunctionRequest, /) -> FunctionResponse:
         response = respond(request)
         try:
-            self._program(msgspec.json.encode(request.input))(request, response)
+            self._program_of(request.input)(request, response)
         except (InputError, Refused) as error:
             unchanged = respond(request)
             unchanged.results = [*response.results, Result(Severity.FATAL, str(error), target=Target.COMPOSITE)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from planform.clock import Clock
 from planform.composition.steps import Step
@@ -40,6 +41,9 @@ from planform.functions.values import (
     State,
     WatchedResource,
 )
+from planform.telemetry.tracing import PassTracer, Span, Tracer
+
+_NO_TRACES: Final = PassTracer()
 
 StepResolver = Callable[[Step], Resolution]
 """Says which revision a step calls; raises ResolutionError."""
@@ -169,10 +173,17 @@ async def run_pipeline(
     seeds: Mapping[str, Requirements] | None = None,
     context: Object | None = None,
     desired: State | None = None,
+    digest: bytes | None = None,
+    tracer: Tracer | None = None,
 ) -> PipelineOutcome:
-    """Run the steps in order. Never raises a FunctionError: the outcome's `failure` is it."""
+    """Run the steps in order. Never raises a FunctionError: the outcome's `failure` is it.
+
+    With `digest`, `observed` is a snapshot already, and this its digest.
+    """
+    observed = snapshot(observed) if digest is None else observed
     run = _Run(
-        observed=snapshot(observed),
+        observed=observed,
+        observed_digest=observed_digest(observed) if digest is None else digest,
         resolver=resolver,
         runner=runner,
         reader=RunReader(reader),
@@ -184,8 +195,12 @@ async def run_pipeline(
         desired=desired or State(),
         context=context or {},
     )
+    tracer = tracer or _NO_TRACES
     for step in pipeline:
-        if not await run.take(step):
+        with tracer.span("step", attributes={"step": step.name, "function": step.function}) as span:
+            went_well = await run.take(step)
+            run.describe(span)
+        if not went_well:
             break
     else:
         run.check_desired()
@@ -199,6 +214,7 @@ class _Run:
         self,
         *,
         observed: State,
+        observed_digest: bytes,
         resolver: StepResolver,
         runner: FunctionRunner,
         reader: RunReader,
@@ -211,7 +227,7 @@ class _Run:
         context: Object,
     ) -> None:
         self._observed = observed
-        self._observed_digest = observed_digest(observed)
+        self._observed_digest = observed_digest
         self._resolver = resolver
         self._runner = runner
         self._reader = reader
@@ -258,10 +274,21 @@ class _Run:
         )
         return self._failure is None
 
+    def describe(self, span: Span) -> None:
+        """Say of the step that was just carried out how it went."""
+        trace = self._traces[-1]
+        span.set(
+            revision=trace.revision.name if trace.revision else "",
+            iterations=trace.iterations,
+            cache=trace.cache or "",
+            error=str(trace.error) if trace.error is not None else "",
+        )
+
     def _loop(self, step: Step, revision: FunctionRevision, deadline: float) -> RequirementsLoop:
         async def call(request: FunctionRequest, timeout: float) -> Call:
+            cache = None if revision.quick else self._cache
             return await call_once(
-                revision, request, runner=self._runner, cache=self._cache, clock=self._clock, timeout=timeout
+                revision, request, runner=self._runner, cache=cache, clock=self._clock, timeout=timeout
             )
 
         return RequirementsLoop(
@@ -270,7 +297,7 @@ class _Run:
             policy=self._reads.policy(step),
             clock=self._clock,
             deadline=deadline,
-            observed_digest=self._observed_digest,
+            observed_digest=b"" if revision.quick else self._observed_digest,
             bootstrap=step.bootstrap,
             seeds=self._seeds.get(step.name),
             max_iterations=step.max_iterations,

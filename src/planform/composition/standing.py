@@ -148,15 +148,20 @@ def dependencies_of(reads: Iterable[Read], secrets: Iterable[SecretRead]) -> set
 
 def contains(found: Any, wanted: Any) -> bool:
     """Whether applying `wanted` over `found` would change no value; lists must match item by item."""
-    if isinstance(wanted, dict):
-        if not isinstance(found, dict):
-            return False
-        return all(key in found and contains(found[key], value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        if not isinstance(found, list) or len(found) != len(wanted):
-            return False
-        return all(contains(one, other) for one, other in zip(found, wanted, strict=True))
-    return bool(found == wanted) and isinstance(found, bool) is isinstance(wanted, bool)
+    kind = type(wanted)
+    if kind is not type(found):
+        return bool(found == wanted) and not isinstance(found, bool) and not isinstance(wanted, bool)
+    if kind is dict:
+        for key, value in wanted.items():
+            if key not in found:
+                return False
+            there = found[key]
+            if there is not value and not contains(there, value):
+                return False
+        return True
+    if kind is list:
+        return len(found) == len(wanted) and all(map(contains, found, wanted))
+    return bool(found == wanted)
 
 
 def _objects_digest(objects: Iterable[Object]) -> bytes:

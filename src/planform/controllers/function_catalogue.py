@@ -205,13 +205,14 @@ class LiveFunctions:
         reference = self._named.get(obj["metadata"]["name"])
         secret = self._secrets.get(reference) if reference is not None else None
         endpoint = serving(str(status.get("endpoint") or ""), annotations, secret).endpoint
-        digest, deterministic = "", False
+        digest, deterministic, quick = "", False, False
         if isinstance(endpoint, InProcess):
             builtin = find_builtin(endpoint.name)
             if builtin is None:  # a later release had it
                 endpoint = None
             else:
                 digest, deterministic = builtin_digest(builtin.name), builtin.deterministic
+                quick = callable(builtin)
         capabilities = frozenset(map(str, status.get("capabilities") or ()))
         version = Version(
             function,
@@ -225,6 +226,7 @@ class LiveFunctions:
             reachable=endpoint is not None,
             capabilities=capabilities or None,
             deterministic=deterministic or DETERMINISTIC in capabilities,
+            quick=quick,
             created=str(obj["metadata"].get("creationTimestamp") or ""),
         )
         return _Served(version, endpoint)
@@ -348,6 +350,7 @@ def _builtin(name: str, entry: BuiltinName) -> _Served:
         digest=builtin_digest(entry.name),
         capabilities=frozenset(BUILTIN_CAPABILITIES),
         deterministic=function.deterministic,
+        quick=callable(function),
     )
     return _Served(version, InProcess(entry.name))
 

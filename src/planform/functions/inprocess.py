@@ -32,6 +32,9 @@ class InProcessRunner:
     ) -> None:
         self._functions = {function.name: function for function in functions}
         metrics = metrics or Registry()
+        self._calls = metrics.counter(
+            "function_run_builtin_total", "Calls of functions that ship with planform.", ("function_name",)
+        )
         self._slow = metrics.counter(
             "function_builtin_slow_calls_total", "Calls that held the loop longer than they should.", ("function_name",)
         )
@@ -50,6 +53,7 @@ class InProcessRunner:
         function = self._functions.get(name)
         if function is None:
             raise FunctionNotFound(f'there is no built-in "{name}"', function=revision.function)
+        self._calls.labels(name).inc()
         try:
             if not callable(function):
                 return await function.run(request, timeout=timeout)

@@ -84,11 +84,12 @@ class Version:
     """What to tell users of a deprecated or removed version: since when, and what replaces it."""
     capabilities: frozenset[str] | None = None
     deterministic: bool = False
+    quick: bool = False
     created: str = ""
 
     @property
     def revision(self) -> FunctionRevision:
-        return FunctionRevision(self.function, self.id, self.digest or self.id, self.deterministic)
+        return FunctionRevision(self.function, self.id, self.digest or self.id, self.deterministic, self.quick)
 
     @property
     def is_stable(self) -> bool:

@@ -20,6 +20,8 @@ class FunctionRevision:
     name: str
     digest: str
     deterministic: bool = False
+    quick: bool = False
+    """Whether it answers in this process, faster than a cache could."""
 
 
 class FunctionRunner(Protocol):

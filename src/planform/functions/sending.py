@@ -44,8 +44,11 @@ def digest_of(value: object) -> bytes:
 def tag_of(request: FunctionRequest, observed: bytes) -> str:
     """The tag of a request, given the digest of its observed state, which is the same for a whole run.
 
-    Empty if the request holds something that has no canonical form; such a request is never answered from a cache.
+    Empty if the request holds something that has no canonical form, or if there is no such digest; such a request is
+    never answered from a cache.
     """
+    if not observed:
+        return ""
     try:
         rest = digest_of(
             [
@@ -60,7 +63,7 @@ def tag_of(request: FunctionRequest, observed: bytes) -> str:
         )
     except TypeError:
         return ""
-    return sha256(observed + rest).hexdigest() if observed else ""
+    return sha256(observed + rest).hexdigest()
 
 
 def observed_digest(observed: State) -> bytes:

@@ -18,6 +18,7 @@ from planform.composition.plan import is_controlled_by
 from planform.errors import NotFound, PlanformError
 
 SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
+PUBLISHED_ANNOTATION: Final = "planform.dev/published-at"
 
 
 class ForeignSecret(PlanformError):
@@ -55,9 +56,10 @@ async def read_details(client: Client, secret: Named) -> dict[str, bytes]:
 async def publish_details(
     client: Client, xr: Object, details: Mapping[str, bytes], *, keys: Collection[str], now: str
 ) -> str | None:
-    """Write an XR's connection details into its Secret if they differ; gives the time if it did, else None.
+    """Write an XR's connection details into its Secret if they differ; gives the time they were last written, if any.
 
-    `keys` are the only ones to publish; none means all. Raises ForeignSecret rather than overwrite what is not ours.
+    The time stands on the Secret, so that it reaches the XR's status also if the process dies in between. `keys` are
+    the only ones to publish; none means all. Raises ForeignSecret rather than overwrite what is not ours.
     """
     secret = secret_reference(xr, "")
     if secret is None:
@@ -76,7 +78,7 @@ async def publish_details(
                 "its connection details were not published"
             )
         if (found.get("data") or {}) == wanted:
-            return None
+            return (found["metadata"].get("annotations") or {}).get(PUBLISHED_ANNOTATION)
     elif not wanted:
         return None
     owner = {
@@ -91,7 +93,12 @@ async def publish_details(
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": secret.name, "namespace": secret.namespace, "ownerReferences": [owner]},
+            "metadata": {
+                "name": secret.name,
+                "namespace": secret.namespace,
+                "ownerReferences": [owner],
+                "annotations": {PUBLISHED_ANNOTATION: now},
+            },
             "type": SECRET_TYPE,
             "data": wanted,
         },

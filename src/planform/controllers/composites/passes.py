@@ -23,11 +23,12 @@ from planform.api.names import (
     RECONCILE_REQUESTED_ANNOTATION,
 )
 from planform.client.informer import ObjectKey
-from planform.composition.budget import check_budget
+from planform.clock import micro_timestamp
+from planform.composition.budget import DeletionBudgetExceeded, check_budget
 from planform.composition.dependencies import Dependency, Named, Selected
 from planform.composition.modes import pipeline_of
 from planform.composition.pipeline import PipelineOutcome, ReadSettings, run_pipeline
-from planform.composition.plan import Plan, plan, readiness
+from planform.composition.plan import Plan, PlanError, plan, readiness
 from planform.composition.standing import (
     RecordingCredentials,
     RecordingReader,
@@ -65,6 +66,8 @@ from planform.reconcile.controller import Result
 
 MIN_POLL_SECONDS: Final = 1.0
 _PARSED: Final = 512
+_RUN_ERRORS: Final = (FunctionError, PlanError, DeletionBudgetExceeded)
+"""What a run may come to instead of a plan."""
 
 
 class Recorder(Protocol):
@@ -199,7 +202,7 @@ class CompositeReconciler:
             return await self._compose(key, xr, standing)
         except NotValidatedYet:
             return Result(requeue_after=VALIDATION_SECONDS)
-        except (Conflict, FunctionError, ComposedRefused):
+        except (Conflict, ComposedRefused, *_RUN_ERRORS):
             raise  # told already, or not worth telling
         except PlanformError as error:
             await self._teller.failed_pass(xr, error)
@@ -271,8 +274,10 @@ class CompositeReconciler:
             cache=None if self._is_asked_for(work.xr) else pipelines.cache,
             reads=self._read_settings(work.xr),
             seeds=work.standing.requirements if work.standing is not None else None,
+            digest=work.digest,
+            tracer=self._bench.tracer,
         )
-        self._teller.results(work.xr, outcome)
+        await self._teller.results(work.xr, outcome)
         decided: Plan | None = None
         failure = ""
         try:
@@ -280,8 +285,8 @@ class CompositeReconciler:
         except PlanformError as error:
             failure = str(error)
             self._remember_failure(work)
-            if outcome.failure is error:
-                await self._teller.failed_run(work.xr, outcome)
+            if isinstance(error, _RUN_ERRORS):
+                await self._teller.failed_run(work.xr, outcome, error)
             raise
         finally:
             if self._tools.record is not None:
@@ -402,7 +407,7 @@ class CompositeReconciler:
                 xr,
                 outcome.desired.composite.connection_details,
                 keys=self._definition.spec.get("connectionSecretKeys") or (),
-                now=self._bench.timestamp(),
+                now=micro_timestamp(self._bench.clock.now()),
             )
             if published is not None:
                 fields["connectionDetails"] = {"lastPublishedTime": published}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from planform.api.kinds import Object
+from planform.api.kinds import Object, gvk
 from planform.api.names import COMPOSITE_MANAGER
 from planform.client.informer import ObjectKey, key_of
 from planform.composition.pipeline import PipelineOutcome
@@ -23,9 +23,13 @@ from planform.controllers.composites.fleet import Fleet
 from planform.controllers.recording import EventKind
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import set_status
-from planform.errors import PlanformError
+from planform.errors import NotFound, PlanformError
+from planform.functions.errors import FunctionError
 from planform.functions.sending import digest_of
 from planform.functions.values import Severity, Target
+
+_RESULT: Final = "ComposeResources"
+"""The reason of what functions say without giving one."""
 
 
 class Teller:
@@ -76,36 +80,42 @@ class Teller:
             )
         return intended, True
 
-    async def failed_run(self, xr: Object, outcome: PipelineOutcome) -> None:
-        """A step failed: say which and why; what the run did not come to is unknown."""
-        failure = outcome.failure
-        assert failure is not None
+    async def failed_run(self, xr: Object, outcome: PipelineOutcome, error: PlanformError) -> None:
+        """A step failed, or what all of them want cannot be: say why. What the run did not come to is unknown."""
         custom = custom_conditions(outcome)
-        conditions = [failed(explained(failure)), *custom, *unknown_conditions(xr, custom)]
-        self.event(xr, "Warning", "ComposeResources", explained(failure))
-        problems = [problem(failure.detail, step=failure.step)]
+        conditions = [failed(explained(error)), *custom, *unknown_conditions(xr, custom)]
+        if isinstance(error, FunctionError):
+            reason, problems = _RESULT, [problem(error.detail, step=error.step)]
+        else:
+            reason, problems = error.reason, [problem(str(error))]
+        self.event(xr, "Warning", reason, explained(error))
         await self.status(xr, desired=None, conditions=conditions, problems=problems, fields={})
 
     async def failed_pass(self, xr: Object, error: PlanformError) -> None:
-        """Something other than a step kept the XR from being composed."""
+        """Something other than a run kept the XR from being composed."""
         self.event(xr, "Warning", error.reason, explained(error))
         await self.status(
             xr, desired=None, conditions=[failed(explained(error))], problems=[problem(str(error))], fields={}
         )
 
-    def results(self, xr: Object, outcome: PipelineOutcome) -> None:
+    async def results(self, xr: Object, outcome: PipelineOutcome) -> None:
         """What the functions said, as events of the XR and, if they meant it so, of its claim."""
+        for_claim = []
         for one in outcome.results:
-            kind: EventKind = "Normal" if one.result.severity is Severity.NORMAL else "Warning"
-            reason = one.result.reason or "ComposeResources"
-            message = f'Pipeline step "{one.step}": {one.result.message}'
-            self.event(xr, kind, reason, message)
-            claim = self._claim(xr) if one.result.target is Target.COMPOSITE_AND_CLAIM else None
-            if claim is not None:
-                self.event(claim, kind, reason, message)
+            result = one.result
+            kind: EventKind = "Normal" if result.severity is Severity.NORMAL else "Warning"
+            known = result.severity in (Severity.NORMAL, Severity.WARNING)
+            text = result.message if known else f"a result of unknown severity: {result.message}"
+            self.event(xr, kind, result.reason or _RESULT, f'Pipeline step "{one.step}": {text}')
+            if known and result.target is Target.COMPOSITE_AND_CLAIM:
+                for_claim.append((kind, result))
+        claim = await self._claim(xr) if for_claim else None
+        if claim is not None:
+            for kind, result in for_claim:
+                self.event(claim, kind, result.reason or _RESULT, result.message)
         for step in outcome.steps:
             for warning in step.warnings:
-                self.event(xr, "Warning", "ComposeResources", f'Pipeline step "{step.step}": {warning}')
+                self.event(xr, "Warning", _RESULT, f'Pipeline step "{step.step}": {warning}')
 
     async def held_back(self, key: ObjectKey, xr: Object) -> None:
         """The thrash guard keeps the XR waiting."""
@@ -131,13 +141,17 @@ class Teller:
         known = any(each["type"] == RESPONSIVE for each in (xr.get("status") or {}).get("conditions") or ())
         return [XrCondition(RESPONSIVE, "True", "WatchCircuitClosed")] if known else []
 
-    def _claim(self, xr: Object) -> Object | None:
+    async def _claim(self, xr: Object) -> Object | None:
+        """The XR's claim; None if it has none, or it is gone."""
         style = self._fleet.definition.style
         reference = machinery(xr, style).get("claimRef") if style == "legacy" else None
         if not reference:
             return None
-        metadata = {"name": reference["name"], "namespace": reference["namespace"]}
-        return {"apiVersion": reference["apiVersion"], "kind": reference["kind"], "metadata": metadata}
+        kind = gvk(reference["apiVersion"], reference["kind"])
+        try:
+            return await self._bench.client.get(kind, reference["name"], namespace=reference["namespace"])
+        except NotFound:
+            return None
 
 
 def explained(error: PlanformError) -> str:
