@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.api.names import COMPOSITION_REVISION, EVENT, XRD
+from planform.assembly import Controllers
 from planform.client.protocol import Client, Patch, PatchType
 from planform.composition.xr import RESOURCE_NAME_ANNOTATION
-from tests.harness.planes import condition_of, eventually, read, until_condition
+from planform.controllers.workbench import Workbench
+from tests.harness.planes import all_controllers, condition_of, eventually, read, until_condition
 
 NAMESPACE = "default"
 CONFIG_MAP = gvk("v1", "ConfigMap")
@@ -19,8 +23,11 @@ NOP = gvk("nop.crossplane.io/v1alpha1", "NopResource")
 class Platform:
     """One API of a test's own: `App` in a group that nobody else has."""
 
-    def __init__(self, client: Client, unique: str, *, scope: str = "Namespaced") -> None:
+    def __init__(
+        self, client: Client, unique: str, *, scope: str = "Namespaced", controllers: Controllers | None = None
+    ) -> None:
         self.client = client
+        self.controllers = controllers
         self.group = f"{unique}.example.org"
         self.scope = scope
         self.kind = gvk(f"{self.group}/v1", "App")
@@ -74,14 +81,12 @@ class Platform:
         name = wanted["metadata"]["name"]
 
         async def newest() -> Object | None:
-            for revision in reversed(await self.revisions(name)):
-                same = {key: value for key, value in revision["spec"].items() if key != "revision"}
-                valid = condition_of(revision, "ValidPipeline")
-                if valid and all(same.get(key) == value for key, value in wanted["spec"].items()):
-                    labels = revision["metadata"].get("labels") or {}
-                    if all(labels.get(key) == value for key, value in wanted["metadata"]["labels"].items()):
-                        return revision
-            return None
+            revision = next(reversed(await self.revisions(name)), None)
+            if revision is None or condition_of(revision, "ValidPipeline") is None:
+                return None
+            labels, spec = revision["metadata"].get("labels") or {}, wanted["spec"] | {"revisionHistoryLimit": None}
+            same = all(revision["spec"].get(key) == value for key, value in spec.items())
+            return revision if same and labels.items() >= wanted["metadata"]["labels"].items() else None
 
         return await eventually(newest, f"a revision of {name}")
 
@@ -125,9 +130,85 @@ class Platform:
 
         await eventually(check, f"XR {xr['metadata']['name']} is gone")
 
+    async def until(self, xr: Object, check: Callable[[Object], object], what: str) -> Object:
+        """Wait until the XR is such; gives it as it is then."""
+
+        async def look() -> Object | None:
+            found = await self.get(xr)
+            return found if check(found) else None
+
+        return await eventually(look, what)
+
+    async def failed(self, xr: Object, words: str) -> Object:
+        """Wait until the XR is not synced and says why in these words."""
+
+        def told(found: Object) -> bool:
+            condition = condition_of(found, "Synced") or {}
+            return condition.get("status") == "False" and words in condition.get("message", "")
+
+        return await self.until(xr, told, f"Synced=False with {words!r} of {xr['metadata']['name']}")
+
+    async def at_rest(self, *xrs: Object) -> list[Object]:
+        """Wait until the XRs are no longer written, nor their pipelines run; gives them as they are then."""
+
+        async def state() -> list[Any]:
+            runs = [await self.runs(xr) for xr in xrs] if self.controllers is not None else []
+            return [[await self.get(xr) for xr in xrs], runs]
+
+        async def quiet() -> list[Any] | None:
+            before = await state()
+            await asyncio.sleep(0.25)
+            return before if before == await state() else None
+
+        found: list[Object] = (await eventually(quiet, "nothing happens any more"))[0]
+        return found
+
+    async def runs(self, xr: Object) -> int:
+        """How often the XR's pipeline has been run."""
+        assert self.controllers is not None
+        return len(await self.controllers.journal.runs(xr["metadata"]["uid"], limit=1000))
+
+    async def edit(self, kind: GroupVersionKind, obj: Object, body: Object, manager: str = "somebody") -> Object:
+        """A merge patch on any object."""
+        metadata = obj["metadata"]
+        return await self.client.patch(
+            kind,
+            metadata["name"],
+            Patch(PatchType.MERGE, body),
+            namespace=metadata.get("namespace", ""),
+            manager=manager,
+        )
+
+    async def until_event(self, xr: Object, reason: str, words: str = "") -> Object:
+        async def told() -> Object | None:
+            found = [each for each in await self.events(xr) if each["reason"] == reason and words in each["message"]]
+            return found[0] if found else None
+
+        return await eventually(told, f"event {reason} {words} of {xr['metadata']['name']}")
+
     async def events(self, xr: Object) -> list[Object]:
         found = await self.client.list(EVENT, namespace=self.namespace or "default")
         return [each for each in found.items if each["involvedObject"].get("uid") == xr["metadata"]["uid"]]
+
+
+@asynccontextmanager
+async def a_platform(
+    bench: Workbench, unique: str, *, scope: str = "Namespaced", xrd: Mapping[str, Any] | None = None, **more: Any
+) -> AsyncIterator[Platform]:
+    """A control plane on the bench's engine that serves the platform's API; `more` is for `all_controllers`."""
+    async with all_controllers(bench, **more) as controllers:
+        platform = Platform(bench.client, unique, scope=scope, controllers=controllers)
+        await platform.define(**(xrd or {}))
+        yield platform
+
+
+async def becomes(check: Callable[[], Awaitable[object]], wanted: object, what: str) -> None:
+    """Wait until asking gives exactly this."""
+
+    async def same() -> bool:
+        return await check() == wanted
+
+    await eventually(same, what)
 
 
 STATUS: Object = {

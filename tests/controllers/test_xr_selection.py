@@ -1,0 +1,265 @@
+"""Which Composition and which of its revisions live XRs use, and when they move, on both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planform.api.kinds import Object
+from planform.api.names import COMPOSITION, COMPOSITION_REVISION, FUNCTION_REVISION, PACKAGE_LABEL, XRD
+from planform.client.protocol import Patch, PatchType
+from planform.controllers.workbench import Workbench
+from tests.controllers.composing import Platform, a_platform, becomes, config_map, templates
+from tests.harness.planes import read
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def version(value: str) -> Object:
+    """A step that makes one ConfigMap which says which revision made it."""
+    return templates(config_map("it", version=value))
+
+
+def machinery(xr: Object) -> Any:
+    return xr["spec"].get("crossplane") or {}
+
+
+def composition_of(xr: Object) -> str | None:
+    return (machinery(xr).get("compositionRef") or {}).get("name")
+
+
+def revision_of(xr: Object) -> str | None:
+    return (machinery(xr).get("compositionRevisionRef") or {}).get("name")
+
+
+def name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+async def on(platform: Platform, xr: Object, revision: Object) -> Object:
+    """Wait until the XR uses that revision and is ready; gives it once nothing happens any more."""
+    await platform.until(xr, lambda found: revision_of(found) == name(revision), f"{name(xr)} is on {name(revision)}")
+    await platform.ready(xr)
+    return (await platform.at_rest(xr))[0]
+
+
+async def test_a_reference_beats_a_selector_and_the_default_is_for_those_with_neither(
+    bench: Workbench, unique: str
+) -> None:
+    default, blue = f"{unique}-default", f"{unique}-blue"
+    async with a_platform(bench, unique, xrd={"defaultCompositionRef": {"name": default}}) as platform:
+        await platform.compose(version("default"), name=default)
+        await platform.compose(version("blue"), name=blue, labels={"colour": "blue"})
+        selector = {"matchLabels": {"colour": "blue"}}
+        neither = await platform.create("neither")
+        selecting = await platform.create("selecting", compositionSelector=selector)
+        both = await platform.create("both", compositionSelector=selector, compositionRef={"name": default})
+        for xr, wanted in ((neither, default), (selecting, blue), (both, default)):
+            assert composition_of(await platform.ready(xr)) == wanted
+        # A choice stays: neither another selector nor a better fitting composition selects again.
+        await platform.merge(selecting, {"spec": {"crossplane": {"compositionSelector": {"matchLabels": {"a": "b"}}}}})
+        assert composition_of((await platform.at_rest(selecting))[0]) == blue
+
+
+async def test_the_enforced_composition_beats_everything_and_the_default_revision_selector_overwrites_nothing(
+    bench: Workbench, unique: str
+) -> None:
+    enforced, other = f"{unique}-enforced", f"{unique}-other"
+    channel: Object = {"matchLabels": {"channel": "stable"}}
+    xrd = {
+        "enforcedCompositionRef": {"name": enforced},
+        "defaultCompositionRef": {"name": other},
+        "defaultCompositionRevisionSelector": channel,
+    }
+    async with a_platform(bench, unique, xrd=xrd) as platform:
+        await platform.compose(version("other"), name=other, labels={"channel": "stable"})
+        stable = await platform.compose(version("1"), name=enforced, labels={"channel": "stable"})
+        newest = await platform.compose(version("2"), name=enforced, labels={"channel": "fast"})
+        own = {"matchLabels": {"channel": "fast"}}
+        plain = await platform.create("plain", compositionRef={"name": other})
+        choosy = await platform.create("choosy", compositionRevisionSelector=own)
+        for xr, revision, selector in ((plain, stable, channel), (choosy, newest, own)):
+            found = await on(platform, xr, revision)
+            assert composition_of(found) == enforced
+            assert machinery(found)["compositionRevisionSelector"] == selector
+        before = (await platform.at_rest(plain))[0]
+        await platform.merge(plain, {"spec": {"crossplane": {"compositionRef": {"name": other}}}})
+        after = await platform.until(plain, lambda xr: composition_of(xr) == enforced, "enforced again")
+        assert machinery(after) == machinery(before)
+        assert [await platform.get(plain)] == await platform.at_rest(plain)
+
+
+async def test_an_xr_without_a_fitting_composition_says_what_is_near_and_is_composed_once_there_is_one(
+    bench: Workbench, unique: str
+) -> None:
+    async with a_platform(bench, unique) as platform:
+        xr = await platform.create(compositionSelector={"matchLabels": {"colour": "blue"}})
+        await platform.failed(xr, "no composition is for App")
+        other_version = {"apiVersion": f"{platform.group}/v9", "kind": "App"}
+        await platform.compose(
+            version("9"), name=f"{unique}-nine", labels={"colour": "blue"}, compositeTypeRef=other_version
+        )
+        await platform.failed(xr, "is for version v9")
+        await platform.compose(version("red"), name=f"{unique}-red", labels={"colour": "red"})
+        await platform.failed(xr, "has colour=red")
+        await platform.compose(version("blue"), name=f"{unique}-blue", labels={"colour": "blue"})
+        assert composition_of(await platform.ready(xr)) == f"{unique}-blue"
+        named = await platform.create("named", compositionRef={"name": f"{unique}-nine"})
+        await platform.failed(named, f"is for App ({platform.group}/v9), and this XR is App ({platform.group}/v1)")
+        missing = await platform.create("missing", compositionRef={"name": f"{unique}-missing"})
+        await platform.failed(missing, "has no revisions")
+
+
+async def test_automatic_follows_by_watch_also_back_and_manual_does_not_change_a_byte(
+    bench: Workbench, unique: str
+) -> None:
+    async with a_platform(bench, unique) as platform:
+        one = await platform.compose(version("1"))
+        automatic = await platform.create("automatic", compositionUpdatePolicy="Automatic")
+        manual = await platform.create("manual", compositionUpdatePolicy="Manual")
+        await on(platform, automatic, one)
+        pinned = await on(platform, manual, one)
+        composed = await platform.composed(manual)
+        runs = await platform.runs(manual)
+        two = await platform.compose(version("2"))
+        await on(platform, automatic, two)
+        assert (await platform.composed(automatic))["it"]["data"] == {"version": "2"}
+        late = await platform.create("late", compositionUpdatePolicy="Manual")
+        await on(platform, late, two)
+        again = await platform.compose(version("1"))
+        assert name(again) == name(one) and again["spec"]["revision"] == 3
+        await on(platform, automatic, again)
+        assert (await platform.composed(automatic))["it"]["data"] == {"version": "1"}
+        assert await platform.get(manual) == pinned and await platform.composed(manual) == composed
+        assert await platform.runs(manual) == runs
+        assert revision_of(await platform.get(late)) == name(two)
+
+
+async def test_a_selector_narrows_automatic_and_pins_manual_where_the_specs_list_ignores_it_there(
+    bench: Workbench, unique: str
+) -> None:
+    stable, fast = ({"matchLabels": {"channel": each}} for each in ("stable", "fast"))
+    async with a_platform(bench, unique) as platform:
+        one = await platform.compose(version("1"), labels={"channel": "stable"})
+        two = await platform.compose(version("2"), labels={"channel": "fast"})
+        automatic = await platform.create("automatic", compositionRevisionSelector=stable)
+        manual = await platform.create("manual", compositionRevisionSelector=stable, compositionUpdatePolicy="Manual")
+        lost = await platform.create("lost", compositionRevisionSelector={"matchLabels": {"channel": "none"}})
+        for xr in (automatic, manual):
+            await on(platform, xr, one)
+        await platform.failed(lost, f'"{name(one)}" has channel=stable')
+        three = await platform.compose(version("3"), labels={"channel": "stable"})
+        await on(platform, automatic, three)
+        assert revision_of((await platform.at_rest(manual))[0]) == name(one)
+        # An edit of the reference wins until the selector changes.
+        await platform.merge(manual, {"spec": {"crossplane": {"compositionRevisionRef": {"name": name(two)}}}})
+        await becomes(lambda: _version(platform, manual), "2", "the edited reference is used")
+        assert revision_of((await platform.at_rest(manual))[0]) == name(two)
+        await platform.merge(manual, {"spec": {"crossplane": {"compositionRevisionSelector": fast}}})
+        await platform.until(manual, lambda xr: xr["status"]["planform"]["revisionSelector"] == fast, "it was resolved")
+        four = await platform.compose(version("4"), labels={"channel": "fast"})
+        assert revision_of((await platform.at_rest(manual))[0]) == name(two)
+        await platform.merge(manual, {"spec": {"crossplane": {"compositionRevisionSelector": stable}}})
+        await on(platform, manual, three)
+        await platform.merge(manual, {"spec": {"crossplane": {"compositionRevisionSelector": fast}}})
+        await on(platform, manual, four)
+
+
+async def _version(platform: Platform, xr: Object) -> str:
+    return str((await platform.composed(xr))["it"]["data"]["version"])
+
+
+async def test_revisions_that_are_not_the_compositions_are_refused_or_ignored(bench: Workbench, unique: str) -> None:
+    async with a_platform(bench, unique) as platform:
+        mine = await platform.compose(version("1"))
+        other = await platform.compose(version("other"), name=f"{unique}-other")
+        foreign = await platform.create(
+            "foreign",
+            compositionUpdatePolicy="Manual",
+            compositionRef={"name": f"{unique}-apps"},
+            compositionRevisionRef={"name": name(other)},
+        )
+        await platform.failed(foreign, f'has no revision "{name(other)}"')
+        await platform.merge(foreign, {"spec": {"crossplane": {"compositionRevisionRef": {"name": name(mine)}}}})
+        await on(platform, foreign, mine)
+        # One that carries the name but is controlled by somebody else does not count, whatever its number.
+        theirs = await bench.client.get(COMPOSITION, f"{unique}-other")
+        owner = {"apiVersion": COMPOSITION.api_version, "kind": "Composition", "name": name(theirs), "controller": True}
+        false = {
+            "apiVersion": COMPOSITION_REVISION.api_version,
+            "kind": COMPOSITION_REVISION.kind,
+            "metadata": {
+                "name": f"{unique}-false",
+                "labels": {"crossplane.io/composition-name": f"{unique}-apps"},
+                "ownerReferences": [owner | {"uid": theirs["metadata"]["uid"]}],
+            },
+            "spec": {**mine["spec"], "pipeline": [version("false")], "revision": 99},
+        }
+        await bench.client.create(false)
+        automatic = await platform.create("automatic", compositionRef={"name": f"{unique}-apps"})
+        await on(platform, automatic, mine)
+
+
+async def test_a_revision_whose_function_cannot_compose_is_refused_with_that_message_until_it_can(
+    bench: Workbench, unique: str
+) -> None:
+    function = f"function-{unique}"
+    async with a_platform(bench, unique) as platform:
+        made = await bench.client.create(
+            {
+                "apiVersion": FUNCTION_REVISION.api_version,
+                "kind": FUNCTION_REVISION.kind,
+                "metadata": {"name": f"{function}-1", "labels": {PACKAGE_LABEL: function}},
+                "spec": {"image": "example/function:v1.0.0", "revision": 1, "desiredState": "Active"},
+            }
+        )
+
+        async def can(*capabilities: str) -> None:
+            body = Patch(PatchType.MERGE, {"status": {"capabilities": list(capabilities)}})
+            await bench.client.patch(FUNCTION_REVISION, name(made), body, subresource="status")
+
+        await can("operation")
+        await platform.compose({"step": "it", "functionRef": {"name": function}})
+        xr = await platform.create()
+        await platform.failed(xr, f'without the capability "composition": "{name(made)}" of function "{function}"')
+        assert not machinery(await platform.get(xr)).get("resourceRefs")
+        await can("composition")
+        await platform.failed(xr, "endpoint")  # it may be called now, but nobody said where
+        await bench.client.delete(FUNCTION_REVISION, name(made))
+
+
+async def test_a_revision_in_use_is_never_collected_and_statuses_count_their_xrs(bench: Workbench, unique: str) -> None:
+    async with a_platform(bench, unique) as platform:
+        one = await platform.compose(version("1"), revisionHistoryLimit=1)
+        manual = await platform.create("manual", compositionUpdatePolicy="Manual")
+        automatic = await platform.create("automatic")
+        for xr in (manual, automatic):
+            await on(platform, xr, one)
+        last = one
+        for each in ("2", "3", "4"):
+            last = await platform.compose(version(each), revisionHistoryLimit=1)
+        await on(platform, automatic, last)
+
+        async def numbers() -> list[int]:
+            return [each["spec"]["revision"] for each in await platform.revisions()]
+
+        await becomes(numbers, [1, 3, 4], "one unused revision is kept beside those in use")
+
+        async def counted() -> list[int]:
+            return [(each.get("status") or {}).get("composites", 0) for each in await platform.revisions()]
+
+        await becomes(counted, [1, 0, 1], "each revision counts its XRs")
+        assert await read(bench.client, COMPOSITION_REVISION, name(one)) is not None
+
+
+async def test_an_enforced_update_policy_overrides_that_of_the_xrs(bench: Workbench, unique: str) -> None:
+    async with a_platform(bench, unique, xrd={"enforceCompositionUpdatePolicy": "Manual"}) as platform:
+        one = await platform.compose(version("1"))
+        xr = await platform.create(compositionUpdatePolicy="Automatic")
+        before = await on(platform, xr, one)
+        two = await platform.compose(version("2"))
+        assert await platform.at_rest(xr) == [before]
+        xrd = {"metadata": {"name": f"apps.{platform.group}"}}
+        await platform.edit(XRD, xrd, {"spec": {"enforceCompositionUpdatePolicy": "Automatic"}})
+        await on(platform, xr, two)
