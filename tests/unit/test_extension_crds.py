@@ -19,7 +19,9 @@ OURS = (
     names.PROTECTION_GROUP,
     names.OPERATIONS_GROUP,
     names.NOP_GROUP,
+    names.BLUEPRINTS_GROUP,
 )
+WITHOUT_STATUS_SUBRESOURCE = ("Blueprint", "ActionSet", "Profile")
 VERSIONS = [
     pytest.param(version, id=f"{crd['spec']['names']['kind']}-{version['name']}")
     for crd in crds()
@@ -52,11 +54,15 @@ def test_every_field_says_in_one_line_what_it_means(version: Object) -> None:
         assert said and "\n" not in said and said[0].isupper() and said.endswith("."), f"{path}: {said!r}"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_has_a_status_of_its_own_and_shows_its_age(version: Object) -> None:
-    assert version["subresources"] == {"status": {}}
-    assert version["additionalPrinterColumns"][-1]["name"] == "AGE"
-    assert "status" in version["schema"]["openAPIV3Schema"]["properties"]
+@pytest.mark.parametrize("crd", CRDS)
+def test_every_version_has_a_status_of_its_own_and_shows_its_age(crd: Object) -> None:
+    for version in crd["spec"]["versions"]:
+        assert version["additionalPrinterColumns"][-1]["name"] == "AGE"
+        if crd["spec"]["names"]["kind"] in WITHOUT_STATUS_SUBRESOURCE:  # as their users and tools know them
+            assert "subresources" not in version
+        else:
+            assert version["subresources"] == {"status": {}}
+            assert "status" in version["schema"]["openAPIV3Schema"]["properties"]
 
 
 @pytest.mark.parametrize("crd", CRDS)
@@ -98,6 +104,7 @@ def test_every_step_field_that_pipelines_read_is_in_the_schema() -> None:
         ("Function", None, ["INSTALLED", "HEALTHY", "PACKAGE", "AGE"]),
         ("Operation", ["ops"], ["SYNCED", "SUCCEEDED", "AGE"]),
         ("NopResource", None, ["READY", "SYNCED", "AGE"]),
+        ("ActionSet", None, ["STATE", "PROGRESS", "RUNNING PHASE", "AGE"]),
     ],
 )
 def test_kinds_have_the_short_names_and_columns_that_people_know(

@@ -11,6 +11,7 @@ PACKAGES_GROUP: Final = "pkg.crossplane.io"
 PROTECTION_GROUP: Final = "protection.crossplane.io"
 OPERATIONS_GROUP: Final = "ops.crossplane.io"
 NOP_GROUP: Final = "nop.crossplane.io"
+BLUEPRINTS_GROUP: Final = "cr.kanister.io"
 
 XRD: Final = GroupVersionKind(EXTENSIONS_GROUP, "v2", "CompositeResourceDefinition")
 COMPOSITION: Final = GroupVersionKind(EXTENSIONS_GROUP, "v1", "Composition")
@@ -25,6 +26,10 @@ CRON_OPERATION: Final = GroupVersionKind(OPERATIONS_GROUP, "v1alpha1", "CronOper
 WATCH_OPERATION: Final = GroupVersionKind(OPERATIONS_GROUP, "v1alpha1", "WatchOperation")
 NOP_RESOURCE: Final = GroupVersionKind(NOP_GROUP, "v1alpha1", "NopResource")
 CLUSTER_NOP_RESOURCE: Final = GroupVersionKind(NOP_GROUP, "v1alpha1", "ClusterNopResource")
+
+BLUEPRINT: Final = GroupVersionKind(BLUEPRINTS_GROUP, "v1alpha1", "Blueprint")
+ACTION_SET: Final = GroupVersionKind(BLUEPRINTS_GROUP, "v1alpha1", "ActionSet")
+PROFILE: Final = GroupVersionKind(BLUEPRINTS_GROUP, "v1alpha1", "Profile")
 
 CRD: Final = GroupVersionKind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 SECRET: Final = GroupVersionKind("", "v1", "Secret")
@@ -41,6 +46,7 @@ CLAIM_FINALIZER: Final = "finalizer.apiextensions.crossplane.io"
 DEFINED_FINALIZER: Final = "defined.apiextensions.crossplane.io"
 OFFERED_FINALIZER: Final = "offered.apiextensions.crossplane.io"
 USAGE_FINALIZER: Final = "usage.apiextensions.crossplane.io"
+ACTION_SET_FINALIZER: Final = "planform.dev/actionset"
 
 COMPOSITE_MANAGER: Final = "apiextensions.crossplane.io/composite"
 CLAIM_MANAGER: Final = "apiextensions.crossplane.io/claim"

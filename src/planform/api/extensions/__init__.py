@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from planform.api.extensions.blueprints import action_set, blueprint, profile
 from planform.api.extensions.compositions import composition, composition_revision, environment_config
 from planform.api.extensions.definitions import composite_resource_definition
 from planform.api.extensions.nop import cluster_nop_resource, nop_resource
@@ -32,6 +33,9 @@ def _made() -> tuple[Object, ...]:
         watch_operation(),
         nop_resource(),
         cluster_nop_resource(),
+        blueprint(),
+        action_set(),
+        profile(),
     )
 
 
