@@ -8,7 +8,7 @@ import logging
 import resource
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +20,7 @@ from planform.apiserver.audit import AuditLog
 from planform.apiserver.authentication import Authentication
 from planform.apiserver.bootstrap import ensure_bootstrap
 from planform.apiserver.core import Core
-from planform.apiserver.documents import Documents
+from planform.apiserver.documents import Documents, Mount
 from planform.apiserver.engine import open_engine
 from planform.apiserver.escalation import EscalationCheck
 from planform.apiserver.handler import Handler, Observer, refusal
@@ -34,7 +34,7 @@ from planform.apiserver.requests import MASTERS
 from planform.apiserver.reviews import Reviews
 from planform.apiserver.tokens import ServiceAccountTokens
 from planform.apiserver.webhooks import Webhooks
-from planform.apiserver.wire import HttpServer, Limits
+from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
 from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import write_kubeconfig
 from planform.clock import Clock, SystemClock
@@ -43,6 +43,7 @@ from planform.controllers.revision_guard import RevisionGuard
 from planform.controllers.usages import UsageGuard
 from planform.errors import UsageError
 from planform.features import FEATURES, FeatureGates
+from planform.journal import serving
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
 from planform.reconcile.sources import Watches
@@ -157,7 +158,7 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
             )
         )
 
-        handler = await _handler(settings, core, rbac, pki, tokens, metrics, address, stack)
+        handler = await _handler(settings, core, rbac, pki, tokens, metrics, address, stack, _mounts(controllers))
         server = HttpServer(handler.handle, refusal, limits=settings.limits, tls=pki.tls_context())
         address.port = await _listen(server, settings)
         stack.push_async_callback(server.stop)
@@ -201,6 +202,7 @@ async def _handler(
     metrics: Registry,
     address: _Address,
     stack: AsyncExitStack,
+    mounts: Mapping[tuple[str, ...], Mount],
 ) -> Handler:
     authentication = Authentication(
         clock=core.clock, pki=pki, tokens=tokens, authorizer=rbac, token_file=settings.token_file
@@ -213,6 +215,7 @@ async def _handler(
         address=lambda: str(address),
         metrics=lambda opened: metrics.render(openmetrics=opened),
         live={"store": lambda: str(core.store.refusal) if core.store.refusal is not None else None},
+        mounts=mounts,
     )
     offload = Offload()
     stack.push_async_callback(offload.close)
@@ -225,6 +228,15 @@ async def _handler(
         observers=tuple(observers),
         offload=offload,
     )
+
+
+def _mounts(controllers: Controllers) -> dict[tuple[str, ...], Mount]:
+    """What controllers answer over HTTP beside their objects."""
+
+    async def runs(_: HttpRequest, path: str, query: Mapping[str, list[str]]) -> HttpResponse:
+        return HttpResponse(*await serving.answer(controllers.journal, path, query))
+
+    return {serving.PREFIX: runs}
 
 
 async def _listen(server: HttpServer, settings: Settings) -> int:

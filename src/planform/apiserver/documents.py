@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from email.utils import format_datetime
 
@@ -22,6 +22,9 @@ from planform.errors import NotFound
 Check = Callable[[], str | None]
 """A health check: None when all is well, else what is wrong in a few words."""
 
+Mount = Callable[[HttpRequest, str, Mapping[str, list[str]]], Awaitable[HttpResponse]]
+"""Answers everything below a path that somebody else brings: the request, its path and its query."""
+
 _CACHED = [(b"cache-control", b"public"), (b"vary", b"Accept")]
 _NOT_FOUND = HttpResponse(404, b"404 page not found\n", content_type=b"text/plain; charset=utf-8")
 
@@ -37,12 +40,14 @@ class Documents:
         metrics: Callable[[bool], str],
         live: Mapping[str, Check] | None = None,
         ready: Mapping[str, Check] | None = None,
+        mounts: Mapping[tuple[str, ...], Mount] | None = None,
     ) -> None:
         self._core = core
         self._address = address
         self._metrics = metrics
         self._live = dict(live or {})
         self._ready = dict(ready or {})
+        self._mounts = dict(mounts or {})
         self._cache: dict[str, tuple[bytes, str]] = {}
         core.registry.on_change(self._cache.clear)
 
@@ -84,7 +89,10 @@ class Documents:
                 return self._document(request, "/openapi/v3", self._openapi_index)
             case ("openapi", "v3", *rest):
                 return self._openapi_document(request, "/".join(rest), query)
-            case _:
+            case parts:
+                for prefix, mount in self._mounts.items():
+                    if parts[: len(prefix)] == prefix:
+                        return await mount(request, path.path, query)
                 return _NOT_FOUND
 
     def _kinds(self) -> list[Kind]:

@@ -90,6 +90,8 @@ _ALIASES: Final[Mapping[tuple[str, ...], str]] = {
     ("beta", "validate"): "validate",
     ("beta", "convert", "pipeline-composition"): "convert",
     ("composition", "convert"): "convert",
+    ("beta", "trace"): "trace",
+    ("resource", "trace"): "trace",
 }
 """How other tools spell what we have; scripts written for them keep working."""
 
