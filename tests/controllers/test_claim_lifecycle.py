@@ -70,10 +70,30 @@ async def test_a_claim_with_the_foreground_policy_waits_until_its_xr_is_gone(dat
 async def test_a_foreground_deletion_also_waits_for_what_an_xr_that_is_going_already_owns(databases: Databases) -> None:
     claim = await databases.synced(await databases.claim("orders", {"compositeDeletePolicy": "Foreground"}))
     xr = await databases.xr_of(claim)
+    owner = {**reference(xr), "uid": xr["metadata"]["uid"], "blockOwnerDeletion": True}
+    metadata = {"name": "owned", "namespace": databases.namespace, "ownerReferences": [owner]}
+    metadata["finalizers"] = ["example.org/slow"]
+    owned = await databases.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     await databases.merge(xr, {"metadata": {"finalizers": ["example.org/slow"]}})
     await databases.client.delete(databases.offer.composite, xr["metadata"]["name"])
     await databases.client.delete(databases.offer.claim, "orders", namespace=databases.namespace)
     await databases.until(xr, lambda now: "foregroundDeletion" in now["metadata"]["finalizers"], "foreground deletion")
+    await databases.merge(owned, {"metadata": {"finalizers": None}})
+    await databases.merge(xr, {"metadata": {"finalizers": None}})
+    await databases.until_gone(claim)
+
+
+async def test_a_foreground_deletion_is_asked_for_once_however_long_the_xr_is_held(databases: Databases) -> None:
+    claim = await databases.synced(await databases.claim("orders", {"compositeDeletePolicy": "Foreground"}))
+    xr = await databases.xr_of(claim)
+    await databases.merge(xr, {"metadata": {"finalizers": ["example.org/slow"]}})
+    await databases.client.delete(databases.offer.claim, "orders", namespace=databases.namespace)
+    await databases.ready(claim, "False", reason="Deleting")
+    # The garbage collector has done its part; it takes its finalizer off at once, since the XR owns nothing.
+    going = await databases.merge(xr, {"metadata": {"finalizers": ["example.org/slow"]}})
+    for _ in range(3):
+        await databases.controller().reconcile(databases.key(claim))
+    assert await databases.now(xr) == going
     await databases.merge(xr, {"metadata": {"finalizers": None}})
     await databases.until_gone(claim)
 

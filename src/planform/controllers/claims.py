@@ -232,18 +232,23 @@ class ClaimController:
             return
         xr = await self._read(self._offer.composite, xr_name(claim))
         foreground = claim["spec"].get("compositeDeletePolicy") == "Foreground"
-        if xr is not None and is_bound_to(xr, claim) and await self._delete(xr, foreground=foreground) and foreground:
+        asked = not foreground or _says(claim, _DELETING)
+        if xr is not None and is_bound_to(xr, claim) and await self._delete(xr, foreground, asked) and foreground:
             await set_status(
                 self._client, claim, [_SYNCED, _DELETING], now=self._bench.timestamp(), manager=CLAIM_MANAGER
             )
             return
         await remove_finalizer(self._client, claim, CLAIM_FINALIZER, manager=CLAIM_MANAGER)
 
-    async def _delete(self, xr: Object, *, foreground: bool) -> bool:
-        """Delete the XR unless it is going as it should; whether it is still there."""
+    async def _delete(self, xr: Object, foreground: bool, asked: bool) -> bool:
+        """Delete the XR unless it is going as it should; whether it is still there.
+
+        A deletion in the foreground is asked for once, also of an XR that is going already. When all that the XR owned
+        is gone, the garbage collector takes its finalizer off it, though another may still hold it: asking again would
+        put that finalizer back, and so on for ever.
+        """
         metadata = xr["metadata"]
-        going = bool(metadata.get("deletionTimestamp"))
-        if going and (not foreground or "foregroundDeletion" in (metadata.get("finalizers") or ())):
+        if metadata.get("deletionTimestamp") and (asked or "foregroundDeletion" in (metadata.get("finalizers") or ())):
             return True
         propagation = Propagation.FOREGROUND if foreground else Propagation.BACKGROUND
         try:
@@ -271,14 +276,20 @@ class ClaimController:
 
     def _tell_once(self, claim: Object, condition: XrCondition, kind: EventKind, reason: str) -> None:
         """The event that goes with a condition, unless the claim shows that condition already."""
-        for found in (claim.get("status") or {}).get("conditions") or ():
-            said = (found["type"], found["status"], found["reason"], found.get("message") or "")
-            if said == (condition.type, condition.status, condition.reason, condition.message):
-                return
-        self._tell(claim, kind, reason, condition.message)
+        if not _says(claim, condition):
+            self._tell(claim, kind, reason, condition.message)
 
     def _tell(self, claim: Object, kind: EventKind, reason: str, message: str) -> None:
         self._bench.events.record(claim, kind, reason, message, by=self._name)
+
+
+def _says(claim: Object, condition: XrCondition) -> bool:
+    """Whether the claim's status has this condition already."""
+    for found in (claim.get("status") or {}).get("conditions") or ():
+        said = (found["type"], found["status"], found["reason"], found.get("message") or "")
+        if said == (condition.type, condition.status, condition.reason, condition.message):
+            return True
+    return False
 
 
 def _failure(error: PlanformError) -> XrCondition:
