@@ -1,0 +1,112 @@
+"""Control planes that live until their failpoint: a program that forks one process for each order on its stdin.
+
+    python -m tests.faults.composition_child DIRECTORY
+
+What is slow, the imports, is done once; each fork is a process of its own that opens the data directory, does what it
+was ordered to and is killed on the way, or ends. Orders and answers are lines of JSON. An order first names the phase
+in which the process before it died, and when its cycle began: the new process then carries that cycle to its end and
+checks everything before it begins another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import orjson
+
+from planform.app import Settings, open_control_plane, run_loop
+from planform.controllers import compositions
+from tests.faults.composition_cycle import PHASES, Cycle
+from tests.faults.failpoints import Failpoints, Point
+
+_SECONDS = 60
+
+
+class Order:
+    """What one process is to do."""
+
+    def __init__(self, directory: Path, order: dict[str, Any]) -> None:
+        self.directory = directory
+        self.claimed: bool = order["claimed"]
+        self.died_in: str = order.get("died_in", "")
+        self.since: int = order.get("since", 0)
+        self.define: bool = order.get("define", False)
+        self.cycle: bool = order.get("cycle", True)
+        self.armed = Point(*order["armed"]) if order.get("armed") else None
+
+    async def carry_out(self) -> None:
+        points = Failpoints()
+        points.surround_writers_and_callers()
+        # Counts are written once a second by default: each phase would wait for it, and none of them is about it.
+        compositions.COUNTS_EVERY = 0.01  # type: ignore[misc]
+        async with open_control_plane(Settings(data=self.directory)) as plane:
+            plane.core.store.subscribe(points.committed)
+            try:
+                await self._use(Cycle(plane, claimed=self.claimed), points)
+            except Exception:
+                _fail()  # as it is now: closing in order might mend what is wrong, and would hide where it was
+
+    async def _use(self, cycle: Cycle, points: Failpoints) -> None:
+        if self.define:
+            await cycle.define()
+        if self.died_in:
+            await _go_through(cycle, PHASES[PHASES.index(self.died_in) :], None)
+            await cycle.check_history(self.since)
+        await cycle.rest()
+        if self.cycle:
+            since = cycle.store.revision
+            _say(since=since)
+            points.armed = self.armed
+            await _go_through(cycle, PHASES, points)
+            await cycle.check_history(since)
+        _say(points=[list(point) for point in points.met])
+
+
+async def _go_through(cycle: Cycle, phases: tuple[str, ...], points: Failpoints | None) -> None:
+    for phase in phases:
+        if points is not None:
+            points.phase = phase
+        await cycle.act(phase)
+        await cycle.settle(phase)
+        if points is not None:
+            points.phase = ""
+
+
+def _say(**what: Any) -> None:
+    os.write(1, orjson.dumps(what) + b"\n")
+
+
+def _fail() -> NoReturn:
+    _say(failure=traceback.format_exc())
+    os._exit(1)
+
+
+def _obey(order: Order) -> None:
+    """In a fork."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with the program that forked it
+    try:
+        run_loop(asyncio.wait_for(order.carry_out(), _SECONDS))
+    except BaseException:
+        _fail()
+    os._exit(0)
+
+
+def main(directory: Path) -> None:
+    for line in sys.stdin.buffer:
+        order = Order(directory, orjson.loads(line))
+        process = os.fork()
+        if process == 0:
+            _obey(order)
+        _, status = os.waitpid(process, 0)
+        _say(ended=os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
