@@ -160,6 +160,28 @@ print(os.listdir({str(secret)!r}))
 
 
 @every_way_that_cuts_off
+async def test_of_a_hidden_directory_it_sees_what_is_named_and_cannot_write_there(
+    way: Isolation, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shown = data / "packages" / "mine"
+    shown.mkdir(parents=True)
+    (data / "kubeconfig").write_text("hush")
+    (data / "packages" / "other").mkdir()
+    (shown / "file").write_text("mine")
+    script = f"""
+import os
+print(os.listdir({str(data)!r}), os.listdir({str(data / "packages")!r}), open({str(shown / "file")!r}).read())
+try:
+    open({str(shown / "file")!r}, "w")
+except OSError as error:
+    print(error.strerror)
+"""
+    done = await python(script, way=way, hidden=(data,), visible=(shown,))
+    assert done.stdout.decode().splitlines() == ["['packages'] ['mine'] mine", "Read-only file system"], done.stderr
+
+
+@every_way_that_cuts_off
 async def test_it_has_no_rights_to_undo_its_confinement(way: Isolation) -> None:
     script = "print([l for l in open('/proc/self/status') if l.startswith(('CapEff', 'CapBnd', 'NoNew'))])"
     done = await python(script, way=way)

@@ -63,6 +63,7 @@ def confined(command: Sequence[str], limits: Limits, isolation: Isolation, *, sc
     if isolation is Isolation.NAMESPACES:
         settings += ["namespaces=", *(f"writable={path}" for path in writable)]
         settings += [f"hidden={path}" for path in limits.hidden]
+        settings += [f"visible={path}" for path in limits.visible]
         settings += ["network="] if limits.network else []
     elif isolation is Isolation.BUBBLEWRAP:
         prefix = list(_bubblewrap(limits, writable))
@@ -90,6 +91,8 @@ def _bubblewrap(limits: Limits, writable: Sequence[Path]) -> Iterator[str]:
     yield from ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
     for path in limits.hidden:
         yield from ("--tmpfs", str(path))
+    for path in limits.visible:
+        yield from ("--ro-bind", str(path), str(path))
     for path in writable:
         yield from ("--bind", str(path), str(path))
     yield "--"

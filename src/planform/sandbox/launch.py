@@ -75,8 +75,13 @@ def _cut_off(values: dict[str, list[str]]) -> None:
     _write("/proc/self/uid_map", f"{uid} {uid} 1")
     _write("/proc/self/gid_map", f"{gid} {gid} 1")
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    visible = [(path, os.open(path, os.O_PATH)) for path in values.get("visible", ())]
     for path in values.get("hidden", ()):
         _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4k,mode=0555")
+    for path, held in visible:  # what was hidden above them a moment ago is reached by what was opened before
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103
+        _mount(f"/proc/self/fd/{held}", path, None, _MS_BIND | _MS_REC)
+        os.close(held)
     for path in values.get("writable", ()):
         _mount(path, path, None, _MS_BIND | _MS_REC)
     _set_read_only("/", recursive=True)

@@ -29,6 +29,8 @@ class Limits:
     """Directories it may write to besides a scratch directory of its own; everything else is read-only."""
     hidden: tuple[Path, ...] = ()
     """Directories that are empty to it, such as the control plane's own data."""
+    visible: tuple[Path, ...] = ()
+    """Directories below hidden ones that it sees all the same."""
 
     def for_server(self) -> Self:
         """The same, for a child that is meant to stay."""

@@ -8,7 +8,7 @@ import signal
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,8 +68,13 @@ class Supervised:
         isolation: Isolation | None = None,
         backoff: Backoff = Backoff(),  # noqa: B008  # frozen
         log_lines: int = 200,
+        on_line: Callable[[str], None] | None = None,
+        on_change: Callable[[State], None] | None = None,
     ) -> None:
-        """Limits of time are dropped, as a server is meant to stay."""
+        """Limits of time are dropped, as a server is meant to stay.
+
+        `on_line` hears each line of its log and `on_change` each of its states; neither may wait or raise.
+        """
         self._command = list(command)
         self._limits = limits.for_server()
         self._clock = clock
@@ -77,6 +82,8 @@ class Supervised:
         self._isolation = isolation
         self._backoff = backoff
         self._log: deque[str] = deque(maxlen=log_lines)
+        self._on_line = on_line
+        self._on_change = on_change
         self._state: State = Stopped()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -156,13 +163,22 @@ class Supervised:
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) >= _LONGEST_LINE:
                 lines, rest = [*lines, rest], b""
-            self._log.extend(line.decode(errors="replace") for line in lines)
+            for line in lines:
+                self._note(line)
         if rest:
-            self._log.append(rest.decode(errors="replace"))
+            self._note(rest)
+
+    def _note(self, line: bytes) -> None:
+        text = line.decode(errors="replace")
+        self._log.append(text)
+        if self._on_line is not None:
+            self._on_line(text)
 
     def _become(self, state: State) -> None:
         self._state = state
         self._changed.set()
+        if self._on_change is not None:
+            self._on_change(state)
 
 
 async def _ask_to_end(child: Child) -> None:
