@@ -14,6 +14,7 @@ import ast
 import importlib
 import inspect
 import itertools
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from typing import Any, Final
 import click
 
 from planform.api.builtin import BUILTIN_KINDS, kubernetes_version
+from planform.api.extensions import crds
 from planform.apiserver.wire import Limits
 from planform.cli.main import root
 from planform.errors import ApiError, PlanformError
@@ -71,6 +73,9 @@ LIMITS: Final[Mapping[str, str]] = {
     "ring_bytes": "... and so many bytes.",
 }
 
+METRICS: Final = ("planform_", "function_")
+"""What our metrics are called; those about calls of functions have the names that Crossplane gives them."""
+
 EXIT_CODES: Final = (
     (0, "done"),
     (1, "failed"),
@@ -102,6 +107,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "features.md": _features(),
         FOLDER / "kinds.md": _kinds(),
         FOLDER / "limits.md": _limits(),
+        FOLDER / "fields.md": _extension_kinds(),
         FOLDER / "metrics.md": _metrics(),
         FOLDER / "settings.md": _settings(),
         FOLDER / "index.md": _contents(FOLDER, "Reference", "What there is, by subject."),
@@ -138,7 +144,7 @@ def errors() -> list[type[PlanformError]]:
     while waiting:
         for kind in waiting.pop().__subclasses__():
             waiting.append(kind)
-            if kind.__module__.startswith("planform."):
+            if kind.__module__.startswith("planform.") and not kind.__name__.startswith("_"):
                 found[f"{kind.__module__}.{kind.__qualname__}"] = kind
     return sorted(found.values(), key=lambda kind: (kind.reason, kind.__module__, kind.__name__))
 
@@ -146,10 +152,15 @@ def errors() -> list[type[PlanformError]]:
 def metrics() -> list[MetricFact]:
     """Every metric, read from where it is declared: `registry.counter("planform_...", "...", [...])`."""
     found: dict[str, MetricFact] = {}
-    for path in _sources(r"\"planform_"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and (fact := _declared(node)) is not None:
-                found[fact.name] = fact
+    for path in _sources(r"\.(counter|gauge|histogram)\("):
+        tree = ast.parse(path.read_text())
+        for place in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
+            known: dict[str, Any] = {}
+            for node in ast.walk(place):  # of statements on one level, in the order in which they stand
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    known[node.targets[0].id] = _literal(node.value, known)
+                elif isinstance(node, ast.Call) and (fact := _declared(node, known)) is not None:
+                    found[fact.name] = fact
     return [found[name] for name in sorted(found)]
 
 
@@ -159,13 +170,13 @@ def _sources(pattern: str) -> list[Path]:
     return [path for path in sorted((ROOT / "src").rglob("*.py")) if found.search(path.read_text())]
 
 
-def _declared(call: ast.Call) -> MetricFact | None:
+def _declared(call: ast.Call, known: Mapping[str, Any]) -> MetricFact | None:
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("counter", "gauge", "histogram"):
         return None
-    values = [_literal(argument) for argument in call.args]
-    if len(values) < 2 or not str(values[0]).startswith("planform_"):
+    values = [_literal(argument, known) for argument in call.args]
+    if len(values) < 2 or not str(values[0]).startswith(METRICS):
         return None
-    named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
+    named = {keyword.arg: _literal(keyword.value, known) for keyword in call.keywords}
     labels = values[2] if len(values) > 2 else named.get("labels")
     return MetricFact(str(values[0]), call.func.attr, str(values[1]), tuple(labels or ()))
 
@@ -181,7 +192,16 @@ def _field_docstrings(kind: type) -> dict[str, str]:
     }
 
 
-def _literal(node: ast.expr) -> Any:
+def _literal(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """What an expression is, if that can be read; `known` are the values of names."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    if isinstance(node, ast.Tuple | ast.List):
+        parts = [
+            (_literal(each.value, known) or ()) if isinstance(each, ast.Starred) else (_literal(each, known),)
+            for each in node.elts
+        ]
+        return tuple(itertools.chain.from_iterable(parts))
     try:
         return ast.literal_eval(node)
     except ValueError:
@@ -288,6 +308,73 @@ def _kinds() -> Iterator[str]:
             )
         )
     yield from _table(("kind", "API version", "resource", "short", "scope", "verbs", "subresources"), rows)
+
+
+def _extension_kinds() -> Iterator[str]:
+    yield "# Fields of the kinds that planform brings"
+    yield ""
+    yield "Their CustomResourceDefinitions are installed when a control plane starts. `[]` stands for an item of a"
+    yield "list; `*` after a name says that it must be given. Fields of XRs and claims, which users define, are in"
+    yield "[composition](composition.md)."
+    shown: dict[str, str] = {}
+    for crd in crds():
+        spec = crd["spec"]
+        kind, names = spec["names"]["kind"], spec["names"]
+        newest = next(each for each in reversed(spec["versions"]) if each["served"] and not each.get("deprecated"))
+        older = [each["name"] for each in spec["versions"] if each["served"] and each is not newest]
+        schema = newest["schema"]["openAPIV3Schema"]
+        yield ""
+        yield f"## {kind}"
+        yield ""
+        yield (
+            f"{schema['description']} `{spec['group']}/{newest['name']}`, {spec['scope'].lower()}"
+            + (f", short {_codes(names['shortNames'])}" if names.get("shortNames") else "")
+            + (f"; also served as {_codes(older)}." if older else ".")
+        )
+        yield ""
+        rows = [
+            row
+            for name, part in schema["properties"].items()
+            if name not in ("apiVersion", "kind", "metadata")
+            for row in _field_rows(name, part, required=False, kind=kind, shown=shown)
+        ]
+        yield from _table(("field", "type", "what it says"), rows)
+
+
+def _field_rows(
+    path: str, schema: Mapping[str, Any], *, required: bool, kind: str, shown: dict[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """A row for a field and each below it; a part that another kind has too is shown there only."""
+    item = schema.get("items") or {}
+    below = schema.get("properties") or item.get("properties") or {}
+    path += "[]" if item else ""
+    text = json.dumps(schema, sort_keys=True)
+    earlier = shown.setdefault(text, kind) if len(below) > 3 and not path.endswith("conditions[]") else kind
+    said = _cell(schema.get("description", ""))
+    if earlier != kind:
+        yield f"`{path}`", "list" if item else "object", f"{said} As in [{earlier}](#{_anchor(earlier)}).".strip()
+        return
+    yield f"`{path}`" + ("*" if required else ""), _schema_type(schema), said
+    if path.endswith("conditions[]") or (len(below) == 1 and not item):
+        return
+    needed = schema.get("required") or item.get("required") or ()
+    for name, part in below.items():
+        yield from _field_rows(f"{path}.{name}", part, required=name in needed, kind=kind, shown=shown)
+
+
+def _schema_type(schema: Mapping[str, Any]) -> str:
+    if schema.get("enum"):
+        return " or ".join(f"`{each}`" for each in schema["enum"])
+    if schema.get("items"):
+        return "list"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return "map"
+    if len(schema.get("properties") or ()) == 1:
+        return f"object with `{next(iter(schema['properties']))}`"
+    default = f", default `{schema['default']}`" if isinstance(schema.get("default"), str | int) else ""
+    names = {"integer": "number", "boolean": "true or false", "string": "text"}
+    written = str(schema.get("type", "any"))
+    return names.get(written, written) + default
 
 
 def _features() -> Iterator[str]:

@@ -101,6 +101,21 @@ def test_every_reason_has_its_row() -> None:
     assert {(file, reason) for file, reason in found if f"| `{reason}` |" not in text and reason != "Error"} == set()
 
 
+def test_every_annotation_label_and_finalizer_is_explained() -> None:
+    text = (DOCS / "reference" / "composition.md").read_text()
+    source = ROOT / "src" / "planform"
+    files = [source / "api" / "names.py"]
+    files += [path for folder in ("composition", "controllers", "packages") for path in (source / folder).rglob("*.py")]
+    words = {
+        (path.name, word)
+        for path in files
+        for word in re.findall(r'^\w*(?:ANNOTATION|LABEL|FINALIZER): Final = "(\S+)"$', path.read_text(), re.MULTILINE)
+        if path.name != "names.py" or "crossplane.io" in word
+    }
+    assert len(words) > 20
+    assert sorted((file, word) for file, word in words if f"`{word}`" not in text) == []
+
+
 def test_every_feature_gate_has_its_row() -> None:
     text = (DOCS / "reference" / "features.md").read_text()
     assert [gate for gate in FEATURES if f"| `{gate}` |" not in text] == []
