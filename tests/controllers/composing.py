@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.api.names import COMPOSITION_REVISION, EVENT, XRD
-from planform.assembly import Controllers
+from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.protocol import Client, Patch, PatchType
 from planform.composition.xr import RESOURCE_NAME_ANNOTATION
 from planform.controllers.workbench import Workbench
+from planform.reconcile.plane import open_plane
+from planform.reconcile.sources import Watches
+from planform.telemetry.metrics import Registry
 from tests.harness.planes import all_controllers, condition_of, eventually, read, until_condition
 
 NAMESPACE = "default"
@@ -179,6 +184,15 @@ class Platform:
             manager=manager,
         )
 
+    async def until_deleting(self, kind: GroupVersionKind, obj: Object) -> Object:
+        """Wait until something has a deletion timestamp."""
+
+        async def deleting() -> Object | None:
+            found = await self.client.get(kind, obj["metadata"]["name"], namespace=obj["metadata"].get("namespace", ""))
+            return found if found["metadata"].get("deletionTimestamp") else None
+
+        return await eventually(deleting, f"{obj['kind']} {obj['metadata']['name']} is being deleted")
+
     async def until_event(self, xr: Object, reason: str, words: str = "") -> Object:
         async def told() -> Object | None:
             found = [each for each in await self.events(xr) if each["reason"] == reason and words in each["message"]]
@@ -200,6 +214,28 @@ async def a_platform(
         platform = Platform(bench.client, unique, scope=scope, controllers=controllers)
         await platform.define(**(xrd or {}))
         yield platform
+
+
+@asynccontextmanager
+async def a_process(bench: Workbench, unique: str, data: Path, **more: Any) -> AsyncIterator[Platform]:
+    """A control plane with a memory of its own on the bench's engine; one after another are restarts of it."""
+    async with (
+        Watches(bench.client, clock=bench.clock, rng=bench.rng) as watches,
+        open_plane(watches, clock=bench.clock) as plane,
+        open_controllers(
+            Parts(
+                client=bench.client,
+                plane=plane,
+                clock=bench.clock,
+                rng=bench.rng,
+                gate=bench.gate,
+                metrics=Registry(),
+                data=data,
+                **more,
+            )
+        ) as controllers,
+    ):
+        yield Platform(bench.client, unique, controllers=controllers)
 
 
 async def becomes(check: Callable[[], Awaitable[object]], wanted: object, what: str) -> None:
@@ -265,6 +301,32 @@ def script(text: str, *, step: str = "script") -> Object:
         "functionRef": {"name": "function-starlark"},
         "input": {"apiVersion": "starlark.fn.planform.dev/v1", "kind": "StarlarkScript", "script": text},
     }
+
+
+def python(text: str, *, step: str = "python") -> Object:
+    """A step of inline Python, which has all of the protocol."""
+    return {
+        "step": step,
+        "functionRef": {"name": "function-python"},
+        "input": {"apiVersion": "python.fn.crossplane.io/v1beta1", "kind": "Script", "script": text},
+    }
+
+
+def reading(wanted: Mapping[str, Any], *, step: str = "read", **more: Any) -> Object:
+    """A step that requires these resources and puts into the XR's status what it gets, as `requirement/name=x`."""
+    text = (
+        f"WANTED = json.decode({json.dumps(json.dumps(wanted))})\n"
+        "def main(req):\n"
+        "    seen = []\n"
+        "    for key, found in req['requiredResources'].items():\n"
+        "        for each in found['items']:\n"
+        "            obj = each['resource']\n"
+        "            seen.append(key + '/' + obj['metadata']['name'] + '=' + str(obj.get('data', {}).get('x')))\n"
+        "    desired = req['desired']\n"
+        "    desired['composite']['resource'] = {'status': {'seen': sorted(seen)}}\n"
+        "    return {'desired': desired, 'requirements': {'resources': WANTED}}\n"
+    )
+    return {**script(text, step=step), **more}
 
 
 def names(objects: Iterable[Object]) -> list[str]:

@@ -158,8 +158,8 @@ async def test_what_has_no_controller_is_not_deleted_and_what_goes_slowly_is_let
         await platform.compose(templates(config_map("keep")))
         await platform.merge(xr, {"metadata": {"annotations": {"crossplane.io/paused": None}}})
         await becomes(lambda: _keys(platform, xr), {"keep", "free"}, "the slow one is no longer the XR's")
-        slow = await platform.client.get(CONFIG_MAP, composed["slow"]["metadata"]["name"], namespace=NAMESPACE)
-        assert slow["metadata"].get("deletionTimestamp") and COMPOSITE_LABEL not in slow["metadata"].get("labels", {})
+        slow = await platform.until_deleting(CONFIG_MAP, composed["slow"])
+        assert COMPOSITE_LABEL not in slow["metadata"].get("labels", {})
         names = {each["name"] for each in references((await platform.at_rest(xr))[0])}
         assert names == {composed[each]["metadata"]["name"] for each in ("keep", "slow")}
         await platform.edit(CONFIG_MAP, slow, {"metadata": {"finalizers": None}})
