@@ -6,6 +6,7 @@ own writes that come back as events, and a restart, cost a few reads. The memory
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from planform.composition.dependencies import Dependency, Named, Selected
+from planform.functions.read_policy import IsNamespaced
 from planform.functions.runner import CredentialSource, ResourceReader
 from planform.functions.sending import digest_of, without_bookkeeping
 from planform.functions.values import Object, Requirements, ResourceSelector, SchemaSelector
@@ -86,13 +88,19 @@ def decode(data: bytes) -> Standing | None:
 
 @dataclass(slots=True)
 class RecordingReader:
-    """A ResourceReader that remembers digests of what it gave: exactly what the functions of this run saw."""
+    """A ResourceReader that remembers digests of what it gave: exactly what the functions of this run saw.
+
+    A namespace that somebody gives for a kind without namespaces means nothing, and is not remembered.
+    """
 
     reader: ResourceReader
+    is_namespaced: IsNamespaced
     reads: list[Read] = field(default_factory=list)
     schemas: list[SchemaRead] = field(default_factory=list)
 
     async def read(self, selector: ResourceSelector, /) -> list[Object]:
+        if selector.namespace and not await self.is_namespaced(selector.api_version, selector.kind):
+            selector = dataclasses.replace(selector, namespace=None)
         found = list(await self.reader.read(selector))
         self.reads.append(Read(selector, _objects_digest(found)))
         return found

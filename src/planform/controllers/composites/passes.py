@@ -22,7 +22,7 @@ from planform.api.names import (
     POLL_INTERVAL_ANNOTATION,
     RECONCILE_REQUESTED_ANNOTATION,
 )
-from planform.client.informer import ObjectKey
+from planform.client.informer import ObjectKey, key_of
 from planform.clock import micro_timestamp
 from planform.composition.budget import DeletionBudgetExceeded, check_budget
 from planform.composition.dependencies import Dependency, Named, Selected
@@ -221,12 +221,13 @@ class CompositeReconciler:
             steps=steps,
             observed=observed,
             digest=observed_digest(observed.state),
-            reader=RecordingReader(pipelines.reader),
+            reader=RecordingReader(pipelines.reader, self._is_namespaced),
             secrets=RecordingCredentials(pipelines.credentials),
         )
         self._fleet.follow(key, work.uid, chosen.follows, {step.function for step in steps})
         if not self._is_asked_for(xr) and await self._is_unchanged(work):
             self._count(work)
+            await self._teller.released(key, xr)
             return self._come_back(xr, work.standing.expires if work.standing is not None else None)
         return await self._run(work)
 
@@ -466,8 +467,10 @@ class CompositeReconciler:
         return True
 
     def _come_back(self, xr: Object, expires: float | None) -> Result:
-        """When to look again although nothing changed: when an answer expires, or as often as the user asks."""
-        waits = []
+        """When to look again although nothing changed: when an answer expires, as often as the user asks, and when an
+        XR that was held back has been quiet."""
+        quiet = self._fleet.guard.quiet_in(key_of(xr))
+        waits = [] if quiet is None else [max(MIN_POLL_SECONDS, quiet)]
         if expires is not None:
             waits.append(max(MIN_POLL_SECONDS, expires - self._bench.clock.now().timestamp()))
         interval = _annotation(xr, POLL_INTERVAL_ANNOTATION)

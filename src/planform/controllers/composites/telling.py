@@ -122,6 +122,10 @@ class Teller:
         self.event(xr, "Warning", "WatchCircuitOpen", self._fleet.guard.reason(key))
         await self.conditions(xr, *self._responsive(key, xr))
 
+    async def released(self, key: ObjectKey, xr: Object) -> None:
+        """The thrash guard keeps the XR waiting no longer; says so if it said that it does."""
+        await self.conditions(xr, *self._responsive(key, xr))
+
     async def paused(self, xr: Object) -> None:
         text = "Reconciliation is paused via the pause annotation"
         self.event(xr, "Normal", "ReconciliationPaused", text)

@@ -56,6 +56,13 @@ class ThrashGuard(Generic[K]):
         bucket = self._buckets.get(xr)
         return bucket.why if bucket is not None and bucket.opened else ""
 
+    def quiet_in(self, xr: K) -> float | None:
+        """Seconds until an XR that is held back counts as quiet if nothing more happens; None if it is not."""
+        bucket = self._buckets.get(xr)
+        if bucket is None or not bucket.opened:
+            return None
+        return max(0.0, bucket.last + COOLDOWN_SECONDS - self._clock.monotonic())
+
     def wrote(self, xr: K, *, resources: int, why: str) -> None:
         """A pass wrote although the user changed nothing."""
         now, most = self._clock.monotonic(), BURST + BURST_PER_RESOURCE * resources
