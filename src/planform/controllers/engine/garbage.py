@@ -163,6 +163,8 @@ class GarbageCollector:
         finalizers = obj["metadata"].get("finalizers", ())
         try:
             if is_terminating(obj):
+                if not await self._knows_all():
+                    return Result()
                 if ORPHAN in finalizers:
                     await self._orphan(served, key, obj)
                 elif FOREGROUND in finalizers:
@@ -172,6 +174,14 @@ class GarbageCollector:
         except NotFound:
             pass
         return Result()
+
+    async def _knows_all(self) -> bool:
+        """Wait for the scan; whether it came to its end. Before, dependents may be there that are not indexed yet: an
+        owner would go without releasing them, and they would be collected although they were to be orphaned."""
+        if self._scan is None:
+            return False
+        await asyncio.wait([self._scan])
+        return not self._scan.cancelled() and self._scan.exception() is None
 
     async def _collect(self, served: ServedKind, key: Key, obj: Object) -> Result:
         standing = self._standing(served, key)
