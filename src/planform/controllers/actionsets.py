@@ -1,0 +1,396 @@
+"""ActionSets: each runs once, in a task of its own beside the reconciles.
+
+A reconcile decides about everything before anything starts: all Blueprints are read, every phase of every action gets
+its version, everything they need is found. Then one write says that the ActionSet runs, who runs it, with which
+versions, and as what its actions are written; it also adds the finalizer that makes deletion wait for deferPhases.
+From then on the run goes by what it wrote, whatever becomes of the Blueprint.
+
+A process that ends leaves its ActionSets as they are. The next one finds them running with a runner that is not itself
+and goes on: at a phase whose function says that it can be run again, or by failing that phase and running the
+deferPhase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from planform.api.kinds import Object
+from planform.api.names import ACTION_SET, ACTION_SET_FINALIZER, BLUEPRINT
+from planform.blueprints.action_status import OVER, RUNNING, RunStatus, begun, locks_of, message_of, refused
+from planform.blueprints.catalogue import PhaseCatalogue
+from planform.blueprints.contract import Surroundings
+from planform.blueprints.errors import BlueprintError, PhaseFailed, PreflightFailed
+from planform.blueprints.execution import GRACE_SECONDS, Run, RunLost, RunTools, Subject
+from planform.blueprints.logs import PhaseLogs
+from planform.blueprints.model import ActionSet, Blueprint, parse_action, parse_action_set, parse_blueprint
+from planform.blueprints.parameters import go_timestamp
+from planform.blueprints.planning import PlannedAction, Trouble, plan, plan_again
+from planform.blueprints.rendering import Templates
+from planform.client.informer import ObjectKey, key_of
+from planform.client.protocol import Client
+from planform.client.waits import Backoff
+from planform.controllers.action_metrics import ActionMetrics
+from planform.controllers.recording import EventKind
+from planform.controllers.workbench import Workbench
+from planform.controllers.writing import remove_finalizer
+from planform.errors import Conflict, NotFound, PlanformError
+from planform.reconcile.controller import Controller, Result
+from planform.reconcile.sources import Source, to_self
+
+NAME: Final = "actionsets"
+MANAGER: Final = f"planform/{NAME}"
+MOST_AT_ONCE: Final = 200
+"""ActionSets that run at a time; the others wait as pending."""
+
+_WRITES: Final = Backoff(first=0.1, most=10, jitter=0.2)
+_WRITE_TRIES: Final = 10
+
+_logger = logging.getLogger(__name__)
+
+
+class ActionSetController:
+    """Runs ActionSets. `here` is where their phases run, `grace` how long a deletion waits for phases to end."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        catalogue: PhaseCatalogue,
+        *,
+        here: Surroundings | None = None,
+        logs: PhaseLogs | None = None,
+        grace: float = GRACE_SECONDS,
+        most_at_once: int = MOST_AT_ONCE,
+        runner: str = "",
+    ) -> None:
+        self._bench = bench
+        self._client = bench.client
+        self._catalogue = catalogue
+        self._here = here if here is not None else Surroundings()
+        self.logs = logs if logs is not None else PhaseLogs(bench.clock)
+        self._grace = grace
+        self._most_at_once = most_at_once
+        self._runner = runner or uuid.uuid4().hex
+        self._templates = Templates(lambda: bench.clock.now().timestamp())
+        self._metrics = ActionMetrics(bench.metrics)
+        self._runs: dict[str, _Live] = {}
+        self._waiting: dict[ObjectKey, None] = {}
+        self._controller = _WithRuns(
+            NAME,
+            self.reconcile,
+            clock=bench.clock,
+            rng=bench.rng,
+            gate=bench.gate,
+            metrics=bench.metrics,
+            tracer=bench.tracer,
+            concurrency=bench.concurrency,
+            backoff=Backoff(first=1, most=60),
+        )
+
+    def start(self) -> None:
+        self._bench.plane.start(self._controller, [Source(ACTION_SET, to_self)])
+
+    @property
+    def running(self) -> int:
+        return len(self._runs)
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        self._waiting.pop(key, None)
+        try:
+            obj = await self._client.get(ACTION_SET, key.name, namespace=key.namespace)
+        except NotFound:
+            obj = None
+        uid = obj["metadata"]["uid"] if obj is not None else ""
+        for other in [each for each in self._runs.values() if each.key == key and each.uid != uid]:
+            other.run.cancel()  # it is gone, or another one has its name
+        if obj is None:
+            return Result()
+        live, state = self._runs.get(uid), str((obj.get("status") or {}).get("state") or "")
+        if obj["metadata"].get("deletionTimestamp"):
+            if live is not None:
+                live.run.cancel()
+            elif state == RUNNING and ACTION_SET_FINALIZER in (obj["metadata"].get("finalizers") or ()):
+                await self._go_on(obj, deleted=True)
+            else:
+                await self._let_go(obj)
+            return Result()
+        if live is not None:
+            return Result()
+        if state in OVER:
+            await self._let_go(obj)
+        elif len(self._runs) >= self._most_at_once:
+            self._waiting[key] = None
+        elif state == RUNNING:
+            await self._go_on(obj, deleted=False)
+        else:
+            await self._begin(obj)
+        return Result()
+
+    async def _let_go(self, obj: Object) -> None:
+        await remove_finalizer(self._client, obj, ACTION_SET_FINALIZER, manager=MANAGER)
+        if obj["metadata"].get("deletionTimestamp"):
+            self.logs.forget(obj["metadata"]["uid"])
+
+    async def _begin(self, obj: Object) -> None:
+        """Decide whether all of it can run, say so in one write, and start."""
+        try:
+            wanted = parse_action_set(obj)
+        except BlueprintError as error:
+            await self._refuse(obj, [Trouble(error)])
+            return
+        blueprints, troubles = await self._blueprints(obj, wanted)
+        planned = plan(wanted.actions, blueprints, self._catalogue, self._here)
+        troubles = troubles or list(planned.troubles)
+        if troubles:
+            await self._refuse(obj, troubles)
+            return
+        live = self._live(obj, planned.actions, wanted)
+        started_at = go_timestamp(self._bench.clock.now())
+        troubles = await live.run.prepare([started_at] * len(wanted.actions))
+        if troubles:
+            await self._refuse(obj, troubles)
+            return
+        spec = obj.get("spec") or {}
+        status = begun(spec, planned.actions, runner=self._runner, started_at=started_at, now=self._bench.timestamp)
+        self._warn(obj, planned.actions, status)
+        if not status.fits():
+            await self._refuse(obj, [Trouble(PreflightFailed("the actions are too large to be kept in the status"))])
+            return
+        await self._launch(live, obj, status)
+
+    async def _go_on(self, obj: Object, *, deleted: bool) -> None:
+        """Take over a run whose process has ended."""
+        status = RunStatus(obj["status"], self._bench.timestamp)
+        try:
+            wanted = parse_action_set(obj)
+            entries, snapshots = status.wire["actions"], status.wire["snapshots"]
+            actions = [parse_action(entry["name"], wire) for entry, wire in zip(entries, snapshots, strict=True)]
+            planned = plan_again(wanted.actions, actions, locks_of(status.wire), self._catalogue)
+            live = self._live(obj, planned, wanted)
+            troubles = await live.run.prepare([str(entry.get("startedAt") or "") for entry in entries])
+        except (BlueprintError, KeyError, TypeError, ValueError) as error:
+            text = f"the control plane stopped, and what it left cannot be taken up: {error}"
+            troubles = [Trouble(PhaseFailed(text))]
+        if troubles:
+            for trouble in troubles:
+                status.trouble(trouble)
+            status.ended()
+            await self._store_end(obj, status)
+            return
+        _logger.info("going on with ActionSet %s, which another process began", key_of(obj))
+        status.wire["runner"] = self._runner
+        if deleted:
+            live.run.cancel()
+        await self._launch(live, obj, status)
+
+    async def _blueprints(self, obj: Object, wanted: ActionSet) -> tuple[dict[str, Blueprint], list[Trouble]]:
+        """The Blueprints that there are of those that are asked for, and what is wrong with them."""
+        found: dict[str, Blueprint] = {}
+        troubles: list[Trouble] = []
+        for name in dict.fromkeys(request.blueprint for request in wanted.actions if request.blueprint):
+            try:
+                blueprint = await self._client.get(BLUEPRINT, name, namespace=obj["metadata"]["namespace"])
+                found[name] = parse_blueprint(blueprint)
+            except NotFound:
+                continue
+            except BlueprintError as error:
+                troubles.append(Trouble(PreflightFailed(f'Blueprint "{name}": {error}')))
+        return found, troubles
+
+    def _live(self, obj: Object, planned: tuple[PlannedAction, ...], wanted: ActionSet) -> _Live:
+        metadata, uid = obj["metadata"], obj["metadata"]["uid"]
+        live = _Live(self._client, obj, self._runner)
+
+        def tell(kind: EventKind, reason: str, message: str) -> None:
+            self._bench.events.record(obj, kind, reason, message, by=NAME)
+
+        def log(action: str, phase: str, line: str) -> None:
+            self.logs.append(uid, action, phase, line)
+
+        tools = RunTools(
+            client=self._client,
+            clock=self._bench.clock,
+            here=self._here,
+            templates=self._templates,
+            save=live.save,
+            tell=tell,
+            log=log,
+            observe=self._metrics.phase,
+            spawn=self._spawn,
+            grace=self._grace,
+        )
+        subject = Subject(name=metadata["name"], namespace=metadata["namespace"], uid=uid)
+        live.run = Run(subject, planned, tools, sequential=wanted.sequential)
+        return live
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return asyncio.create_task(self._bench.gate.run(NAME, work), name=name)
+
+    async def _launch(self, live: _Live, obj: Object, status: RunStatus) -> None:
+        finalizers = obj["metadata"].get("finalizers") or []
+        if ACTION_SET_FINALIZER not in finalizers and not obj["metadata"].get("deletionTimestamp"):
+            obj["metadata"]["finalizers"] = [*finalizers, ACTION_SET_FINALIZER]
+        live.owns(await self._client.update({**obj, "status": status.wire}, manager=MANAGER), status)
+        self._runs[live.uid] = live
+        self._metrics.running(len(self._runs))
+        self._controller.spawn(self._bench.gate.run(NAME, self._run(live, status)), f"actionset {live.key}")
+
+    async def _run(self, live: _Live, status: RunStatus) -> None:
+        try:
+            await live.run.execute(status)
+            state = status.state
+        except RunLost:
+            _logger.warning("ActionSet %s is run by another process", live.key)
+            return
+        except Exception as error:  # our own mistake must not leave an ActionSet that runs for ever
+            _logger.exception("running ActionSet %s failed", live.key)
+            status.trouble(Trouble(PhaseFailed(f"internal error: {type(error).__name__}: {error}")))
+            state = status.ended()
+        finally:
+            del self._runs[live.uid]
+            self._metrics.running(len(self._runs))
+            if self._waiting:
+                key = next(iter(self._waiting))
+                del self._waiting[key]
+                self._controller.queue.add(key)
+        try:
+            await live.finish()
+        except RunLost:
+            return
+        except PlanformError as error:
+            _logger.error("the end of ActionSet %s could not be stored: %s", live.key, error)
+            self._controller.queue.add(live.key)
+            return
+        self._ended(live.obj, status, state)
+
+    def _ended(self, obj: Object, status: RunStatus, state: str) -> None:
+        self._metrics.ended(state)
+        if state == "complete":
+            self._tell(
+                obj, "Normal", "Update Complete", f"Updated ActionSet '{obj['metadata']['name']}' Status->complete"
+            )
+
+    async def _refuse(self, obj: Object, troubles: list[Trouble]) -> None:
+        """Nothing of it was started, and nothing will be."""
+        status = refused(obj.get("spec") or {}, troubles, self._bench.timestamp)
+        await self._store_end(obj, status)
+        for trouble in troubles:
+            reason = f"ActionSetFailed Action: {trouble.action}" if trouble.action else "ActionSetFailed"
+            self._tell(obj, "Warning", reason, message_of(trouble.error))
+
+    async def _store_end(self, obj: Object, status: RunStatus) -> None:
+        metadata = obj["metadata"]
+        finalizers = [each for each in metadata.get("finalizers") or () if each != ACTION_SET_FINALIZER]
+        stored = {**obj, "metadata": {**metadata, "finalizers": finalizers}, "status": status.wire}
+        await self._client.update(stored, manager=MANAGER)
+        self._ended(obj, status, status.state)
+
+    def _warn(self, obj: Object, planned: tuple[PlannedAction, ...], status: RunStatus) -> None:
+        """Tell what users should know about the versions: status, event, log and metric, each once."""
+        for action in planned:
+            for each in action.all_phases:
+                for warning in each.chosen.warnings if each.chosen is not None else ():
+                    self._metrics.warned(warning)
+                    if not status.warn(action.request.name, each.phase.name, warning):
+                        continue
+                    self._tell(obj, "Normal" if warning.is_news_only else "Warning", warning.code, warning.message)
+                    level = logging.INFO if warning.is_news_only else logging.WARNING
+                    _logger.log(level, "ActionSet %s, action %s: %s", key_of(obj), action.request.name, warning.message)
+
+    def _tell(self, obj: Object, kind: EventKind, reason: str, message: str) -> None:
+        self._bench.events.record(obj, kind, reason, message, by=NAME)
+
+
+class _Live:
+    """A run and the ActionSet that it writes to; nobody else writes its status."""
+
+    run: Run
+
+    def __init__(self, client: Client, obj: Object, runner: str) -> None:
+        self.key = key_of(obj)
+        self.uid: str = obj["metadata"]["uid"]
+        self.obj = obj
+        self._client = client
+        self._runner = runner
+        self._status: RunStatus
+        self._written = 0
+        self._gone = False
+        self._writing = asyncio.Lock()
+
+    def owns(self, obj: Object, status: RunStatus) -> None:
+        """The ActionSet is stored as ours."""
+        self.obj, self._status, self._written = obj, status, status.changes
+
+    async def save(self) -> None:
+        """Return once everything that the status says now is stored. Raises RunLost if it is not ours any more."""
+        needed = self._status.changes
+        async with self._writing:
+            if self._written < needed:
+                await self._write(self.obj["metadata"].get("finalizers") or [])
+
+    async def finish(self) -> None:
+        """Store the end, and let the ActionSet go."""
+        async with self._writing:
+            finalizers = self.obj["metadata"].get("finalizers") or []
+            await self._write([each for each in finalizers if each != ACTION_SET_FINALIZER])
+
+    async def _write(self, finalizers: list[str]) -> None:
+        """Write over what others changed meanwhile, for they do not change the status."""
+        failures = 0
+        while not self._gone:
+            changes = self._status.changes
+            metadata = {**self.obj["metadata"], "finalizers": finalizers}
+            try:
+                stored = await self._client.update(
+                    {**self.obj, "metadata": metadata, "status": self._status.wire}, manager=MANAGER
+                )
+            except NotFound:
+                self._gone = True
+            except PlanformError as error:
+                failures += 1
+                if failures >= _WRITE_TRIES or not error.retryable:
+                    raise
+                if isinstance(error, Conflict):
+                    await self._read_again()
+                if failures > 1:
+                    await asyncio.sleep(min(0.1 * 2.0 ** (failures - 2), 10.0))
+            else:
+                self.obj, self._written = stored, changes
+                return
+
+    async def _read_again(self) -> None:
+        try:
+            found = await self._client.get(ACTION_SET, self.key.name, namespace=self.key.namespace)
+        except NotFound:
+            self._gone = True
+            return
+        if found["metadata"]["uid"] != self.uid:
+            self._gone = True
+            return
+        runner = (found.get("status") or {}).get("runner")
+        if runner is not None and runner != self._runner:
+            raise RunLost
+        self.obj = found
+
+
+class _WithRuns(Controller[ObjectKey]):
+    """A controller whose runs end when it does: they are cancelled, and the next process goes on with them."""
+
+    _tasks: asyncio.TaskGroup
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            self._running: set[asyncio.Task[None]] = set()
+            try:
+                await super().run()
+            finally:
+                for task in self._running:
+                    task.cancel()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._tasks.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
