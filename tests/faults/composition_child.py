@@ -5,7 +5,7 @@
 What is slow, the imports, is done once; each fork is a process of its own that opens the data directory, does what it
 was ordered to and is killed on the way, or ends. Orders and answers are lines of JSON. An order first names the phase
 in which the process before it died, and when its cycle began: the new process then carries that cycle to its end and
-checks everything before it begins another.
+checks everything before it begins another, unless it is killed in doing so, `again`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Order:
         self.define: bool = order.get("define", False)
         self.cycle: bool = order.get("cycle", True)
         self.armed = Point(*order["armed"]) if order.get("armed") else None
+        self.again: int | None = order.get("again")
 
     async def carry_out(self) -> None:
         points = Failpoints()
@@ -57,26 +58,26 @@ class Order:
         if self.define:
             await cycle.define()
         if self.died_in:
-            await _go_through(cycle, PHASES[PHASES.index(self.died_in) :], None)
+            points.reset(self.again)
+            await _go_through(cycle, PHASES[PHASES.index(self.died_in) :], points)
             await cycle.check_history(self.since)
         await cycle.rest()
         if self.cycle:
             since = cycle.store.revision
             _say(since=since)
-            points.armed = self.armed
+            points.reset(self.armed)
             await _go_through(cycle, PHASES, points)
             await cycle.check_history(since)
         _say(points=[list(point) for point in points.met])
 
 
-async def _go_through(cycle: Cycle, phases: tuple[str, ...], points: Failpoints | None) -> None:
+async def _go_through(cycle: Cycle, phases: tuple[str, ...], points: Failpoints) -> None:
     for phase in phases:
-        if points is not None:
-            points.phase = phase
+        _say(phase=phase)
+        points.phase = phase
         await cycle.act(phase)
         await cycle.settle(phase)
-        if points is not None:
-            points.phase = ""
+        points.phase = ""
 
 
 def _say(**what: Any) -> None:

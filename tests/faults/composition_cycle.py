@@ -170,8 +170,7 @@ class Cycle:
         before = -1
         while before != self.store.revision:
             before = self.store.revision
-            await self.plane.controllers.journal.flush()
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.12)  # longer than the journal waits for company
 
     async def check(self, phase: str) -> None:
         """Nothing twice, nothing lost, nothing that belongs to nobody."""

@@ -43,9 +43,16 @@ class Failpoints:
 
     def __init__(self) -> None:
         self.phase = ""
-        self.armed: Point | None = None
+        self.armed: Point | int | None = None
+        """Where to end: at this point, or at whichever comes after so many others."""
         self.met: list[Point] = []
         self._occurrences: Counter[tuple[str, str, str]] = Counter()
+
+    def reset(self, armed: Point | int | None) -> None:
+        """Begin to count anew."""
+        self.armed = armed
+        self.met.clear()
+        self._occurrences.clear()
 
     def meet(self, what: str, moment: str) -> None:
         """Go on, or end here; may be called from any thread."""
@@ -54,9 +61,9 @@ class Failpoints:
             return
         self._occurrences[phase, what, moment] += 1
         point = Point(phase, what, self._occurrences[phase, what, moment], moment)
-        self.met.append(point)
-        if point == self.armed:
+        if self.armed in (point, len(self.met)):
             os.kill(os.getpid(), signal.SIGKILL)
+        self.met.append(point)
 
     def surround_writers_and_callers(self) -> None:
         """Meet points at everything below, in this process, from now on."""

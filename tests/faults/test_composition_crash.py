@@ -27,6 +27,8 @@ from tests.harness.processes import dies_with_us
 VARIANTS = pytest.mark.parametrize("claimed", [False, True], ids=["an XR of a namespace", "a claim"])
 SAMPLE = 12
 CHAINS = 2
+AGAIN = 0.25
+"""How many of those that finish a cycle after a crash are themselves killed in doing so."""
 PATIENCE_SECONDS = 90.0
 
 
@@ -39,7 +41,7 @@ class Planes:
         self._process = process
         self._claimed = claimed
         self._unfinished: dict[str, Any] = {}
-        self._point = "the beginning"
+        self._story = "the beginning"
 
     async def run(self, **order: Any) -> dict[str, Any]:
         """Start one that first finishes what the one before it left; gives all that it said, when it has ended."""
@@ -50,9 +52,9 @@ class Planes:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while "ended" not in said:
                 line = await stdout.readline()
-                assert line, f"the program ended after {self._point}:\n{self._log.read_text()}"
+                assert line, f"the program ended after {self._story}:\n{self._log.read_text()}"
                 said |= orjson.loads(line)
-        assert "failure" not in said, f"after {self._point}:\n{said['failure']}\n{self._log.read_text()[-4000:]}"
+        assert "failure" not in said, f"after {self._story}:\n{said['failure']}\n{self._log.read_text()[-4000:]}"
         self._unfinished = {}
         return said
 
@@ -62,8 +64,18 @@ class Planes:
         if said["ended"] == 0:
             return False
         assert said["ended"] == -signal.SIGKILL, said
-        self._unfinished, self._point = {"died_in": point.phase, "since": said["since"]}, str(point)
+        assert said["phase"] == point.phase
+        self._unfinished, self._story = {"died_in": point.phase, "since": said["since"]}, str(point)
         return True
+
+    async def crash_again(self, after: int) -> None:
+        """Kill one that finishes what the last one left, after it has met so many points, if there are as many."""
+        unfinished = self._unfinished
+        said = await self.run(again=after, cycle=False)
+        if said["ended"] != 0:
+            assert said["ended"] == -signal.SIGKILL, said
+            self._unfinished = {**unfinished, "died_in": said["phase"]}
+            self._story += f", and again {after} points later"
 
     async def finish(self) -> None:
         await self.run(cycle=False)
@@ -97,12 +109,14 @@ async def trace(directory: Path, *, claimed: bool) -> list[Point]:
 
 
 async def crash_at_each(directory: Path, points: Sequence[Point], *, claimed: bool) -> list[Point]:
-    """Gives those that were not met: runs differ a little in what comes together and so needs one write, or two."""
-    missed = []
+    """Gives those that were not met: the journal writes what comes together at once, which may be more or less."""
+    missed, choose = [], random.Random(len(points))
     async with planes_on(directory, claimed=claimed) as planes:
         for point in points:
             if not await planes.crash(point) and not await planes.crash(point):
                 missed.append(point)
+            elif choose.random() < AGAIN:
+                await planes.crash_again(choose.randrange(30))
         await planes.finish()
     return missed
 
@@ -136,7 +150,7 @@ async def crash_and_check(
     record_property("crash points", counted)
     with capsys.disabled():
         print(f"\n{'a claim' if claimed else 'an XR'}: {counted}")
-    assert len(lost) <= len(chosen) // 20, "too many points were not met again to speak of all of them"
+    assert all("write journal (" in point for point in lost), "only how often the journal is written may differ"
 
 
 @VARIANTS
