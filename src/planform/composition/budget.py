@@ -7,7 +7,7 @@ that set of deletions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -33,27 +33,29 @@ def check_budget(
     xr: Mapping[str, Any],
     decided: Plan,
     *,
-    observed: Collection[str],
+    observed: Mapping[str, Mapping[str, Any]],
     answered_nothing: bool,
     spec_changed: bool,
     max_share: int | None = None,
 ) -> None:
     """Pass, or raise DeletionBudgetExceeded.
 
-    `observed` are the keys of all composed resources that exist. `answered_nothing`: the last step returned no desired
-    state at all. `spec_changed`: the XR's generation is not the one that was last carried out. `max_share` is the
-    Composition's own limit: so many percent of the existing resources may go in one pass.
+    `observed` are all composed resources that exist, by key; one that is being deleted already counts neither there nor
+    among those that would vanish. `answered_nothing`: the last step returned no desired state at all. `spec_changed`:
+    the XR's generation is not the one that was last carried out. `max_share` is the Composition's own limit: so many
+    percent of the existing resources may go in one pass.
     """
-    doomed = decided.delete
+    doomed = [one for one in decided.delete if not _is_going(one.object)]
+    there = {key for key, obj in observed.items() if not _is_going(obj)}
     if not doomed:
         return
     why = ""
     if answered_nothing:
         why = "the last step returned no desired state at all"
-    elif not spec_changed and len(observed) > 1 and {one.key for one in doomed} >= set(observed):
+    elif not spec_changed and len(there) > 1 and {one.key for one in doomed} >= there:
         why = "all composed resources would vanish although the XR did not change"
-    if not why and max_share is not None and len(doomed) * 100 > max_share * len(observed):
-        why = f"{len(doomed)} of {len(observed)} composed resources would vanish, more than {max_share} %"
+    if not why and max_share is not None and len(doomed) * 100 > max_share * len(there):
+        why = f"{len(doomed)} of {len(there)} composed resources would vanish, more than {max_share} %"
     if not why:
         return
     token = confirmation_of(doomed)
@@ -61,6 +63,10 @@ def check_budget(
         return
     names = listed([one.key for one in doomed])
     raise DeletionBudgetExceeded(f"nothing was deleted: {why} ({names})", token)
+
+
+def _is_going(obj: Mapping[str, Any]) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def confirmation_of(doomed: Sequence[Deletion]) -> str:

@@ -323,7 +323,7 @@ class CompositeReconciler:
         check_budget(
             work.xr,
             decided,
-            observed=observed.resources.keys(),
+            observed=observed.resources,
             answered_nothing=not desired.resources and not desired.composite.resource,
             spec_changed=work.edited,
             max_share=(work.chosen.spec.get("deletionBudget") or {}).get("maxShare"),
@@ -353,7 +353,11 @@ class CompositeReconciler:
         if not applied.errors:
             applied.errors |= await delete_unwanted(self._client, decided.delete)
         watched = await self._watched(work.xr, outcome)
-        intended, told = await self._tell(work, outcome, decided, applied, watched)
+        try:
+            intended, told = await self._tell(work, outcome, decided, applied, watched)
+        except PlanformError:
+            self._remember_failure(work)
+            raise
         if not edited and (told or applied.writes or work.xr is not before):
             why = applied.dispute or "its pipeline gives something else each time it is run"
             self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
