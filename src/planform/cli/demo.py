@@ -19,12 +19,23 @@ from planform.cli.drawing import as_text
 from planform.cli.output import is_terminal, table
 from planform.cli.resource_tree import Looking, Node, Target, changing_trees
 from planform.client import Client
+from planform.errors import PlanformError
 
 _PATIENCE_SECONDS: Final = 60.0
 _MANAGER: Final = "demo"
 
 Trees = Mapping[str, Node]
 """The trees of the XRs by name."""
+
+
+class DemoStuck(PlanformError):
+    """The demonstration did not come to its end in time."""
+
+    reason = "TimedOut"
+
+    def __init__(self) -> None:
+        super().__init__(f"not all Apps were ready within {_PATIENCE_SECONDS:.0f} s")
+        self.hint = "is the machine very busy? what is shown above is how far they came"
 
 
 @click.command()
@@ -46,17 +57,23 @@ async def _demo() -> None:
 
     begun = time.monotonic()
     _step("Starting an ephemeral control plane")
-    async with open_control_plane(Settings(data=None)) as plane, asyncio.timeout(_PATIENCE_SECONDS):
+    async with open_control_plane(Settings(data=None)) as plane:
         _done(f"ready at {plane.url} after {plane.started_in:.2f} s: one process, no cluster, no containers")
-        client = plane.client
-        await _define(client)
-        trees = await _compose(client)
-        await _roll_out(client, trees)
+        await _play(plane.client)
     _step(f"That took {time.monotonic() - begun:.0f} s, and nothing is left of it. To go on:")
     _hint("planform up", "start a control plane of your own; its data stays in ~/.local/share/planform")
     _hint("kubectl --kubeconfig ~/.local/share/planform/kubeconfig get xrd", "any Kubernetes client works")
     _hint("planform trace KIND NAME", "this tree, of anything; planform explain-run says why it is as it is")
     _hint("docs/tutorial/compose-your-first-api.md", "make what you just saw, in ten minutes")
+
+
+async def _play(client: Client) -> None:
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await _define(client)
+            await _roll_out(client, await _compose(client))
+    except TimeoutError as error:
+        raise DemoStuck from error
 
 
 async def _define(client: Client) -> None:
