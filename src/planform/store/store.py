@@ -41,6 +41,13 @@ COMPACTION_SLICE = 512
 CHECKPOINT_BYTES = 16 << 20
 BATCH_OVERHEAD = 4 * 8192  # pages that a commit writes beside its rows, about
 
+SEVERAL_WRITES = 3
+"""A commit of so many writes shows that several are writing at once."""
+
+GATHER_SECONDS = 0.002
+GATHERED_WRITES = 48
+"""So long the next commit then waits for company, and so much company is enough."""
+
 Subscriber = Callable[[Sequence[Change]], None]
 
 
@@ -92,6 +99,7 @@ class Store:
         self._pending: list[Staged] = []
         self._in_flight: list[Staged] | None = None
         self._flush_scheduled = False
+        self._gathering: asyncio.TimerHandle | None = None  # a flush that waits for company
         self._settling: list[tuple[int, asyncio.Future[None]]] = []
 
         self._refusal: StoreError | None = None  # set for good: why nothing can be written any more
@@ -381,11 +389,16 @@ class Store:
         if not self._flush_scheduled and self._in_flight is None:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
+        elif self._gathering is not None and len(self._pending) >= GATHERED_WRITES:
+            self._flush()
         return writer
 
     def _flush(self) -> None:
         """Hand what is pending to the writer thread, unless a commit is under way: its end will do it."""
         self._flush_scheduled = False
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         if self._in_flight is not None or not self._pending:
             return
         batch, changes = self._pending, [change for staged in self._pending for change in staged.changes]
@@ -408,7 +421,7 @@ class Store:
         if failure is not None:
             self._fail(batch, failure)
             return
-        self._flush()  # the disk works on the next batch while this one is published
+        self._flush_next(len(batch))
         self._publish(changes)
         for staged in batch:
             if not staged.writer.done():
@@ -416,6 +429,18 @@ class Store:
         if self._settling:
             self._settle()
         self._keep_house(changes, started)
+
+    def _flush_next(self, committed: int) -> None:
+        """Let the disk work on the next batch while this one is published.
+
+        If several wrote at once, others are about to: they get a moment to join, since a commit costs the loop about as
+        much as a write does. Somebody who writes one thing after the other is never kept waiting.
+        """
+        if committed < SEVERAL_WRITES or len(self._pending) >= GATHERED_WRITES:
+            self._flush()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._gathering = self._loop.call_later(GATHER_SECONDS, self._flush)
 
     def _publish(self, changes: Sequence[Change]) -> None:
         """Make a committed batch visible, everywhere at once: there is no await in here."""
