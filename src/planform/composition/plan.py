@@ -84,7 +84,8 @@ def plan(
     """
     warnings: list[str] = []
     there = [*sorted(observed.items()), *leftovers]
-    existing = {key: _existing(key, resource, there) for key, resource in desired.resources.items()}
+    by_kind = {(key, *_kind(obj)): obj for key, obj in reversed(there)}
+    existing = {key: by_kind.get((key, *_kind(one.resource))) for key, one in desired.resources.items()}
     composed = [
         _composed(xr, key, resource, existing[key], scope_of or {}, warnings)
         for key, resource in sorted(desired.resources.items())
@@ -191,12 +192,6 @@ def _owners(xr: Object, key: str, owners: Sequence[Object]) -> list[Object]:
         "blockOwnerDeletion": True,
     }
     return [*(owner for owner in owners if owner.get("uid") != uid), controller]
-
-
-def _existing(key: str, resource: Resource, there: Sequence[tuple[str, Object]]) -> Object | None:
-    """What exists under this key, if it is of the kind that is desired now."""
-    wanted = _kind(resource.resource)
-    return next((obj for known, obj in there if known == key and _kind(obj) == wanted), None)
 
 
 def identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -24,11 +24,13 @@ from planform.errors import NotFound
 from planform.features import FeatureGates
 from planform.functions.cache import ResponseCache
 from planform.functions.errors import CredentialsUnavailable
-from planform.functions.resolution import Catalogue
+from planform.functions.resolution import Catalogue, Resolution
 from planform.functions.runner import CredentialSource, FunctionRunner, ResourceReader
 from planform.functions.values import Requirements, ResourceSelector, SchemaSelector, State
 
 Capability = Literal["composition", "operation"]
+
+_RESOLVED = 2048
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,28 @@ class Pipelines:
 
 
 def resolver_of(catalogue: Callable[[], Catalogue], features: FeatureGates) -> Callable[[Capability], StepResolver]:
-    """The `resolver` of Pipelines over a catalogue that changes."""
+    """The `resolver` of Pipelines over a catalogue that changes. While it does not, a fleet's steps, which are the same
+    objects again and again, are resolved once."""
     selectors_enabled = features.enabled("FunctionRevisionSelectors")
+    known: dict[tuple[Capability, int], tuple[Step, Resolution]] = {}
+    current: list[Catalogue] = []
 
     def resolver(capability: Capability) -> StepResolver:
-        return resolver_for(catalogue(), capability=capability, selectors_enabled=selectors_enabled)
+        versions = catalogue()
+        if current != [versions]:
+            current[:] = [versions]
+            known.clear()
+        fresh = resolver_for(versions, capability=capability, selectors_enabled=selectors_enabled)
+
+        def resolve_step(step: Step) -> Resolution:
+            found = known.get((capability, id(step)))
+            if found is None:
+                if len(known) >= _RESOLVED:
+                    known.clear()
+                found = known[capability, id(step)] = (step, fresh(step))  # who is kept cannot lend its id to another
+            return found[1]
+
+        return resolve_step
 
     return resolver
 
