@@ -55,11 +55,16 @@ def demo() -> None:
 async def _demo() -> None:
     from planform.app import Settings, open_control_plane
 
-    begun = time.monotonic()
+    begun, failure = time.monotonic(), None
     _step("Starting an ephemeral control plane")
     async with open_control_plane(Settings(data=None)) as plane:
         _done(f"ready at {plane.url} after {plane.started_in:.2f} s: one process, no cluster, no containers")
-        await _play(plane.client)
+        try:
+            await _play(plane.client)
+        except PlanformError as error:  # raised below: the task groups of the control plane would wrap it
+            failure = error
+    if failure is not None:
+        raise failure
     _step(f"That took {time.monotonic() - begun:.0f} s, and nothing is left of it. To go on:")
     _hint("planform up", "start a control plane of your own; its data stays in ~/.local/share/planform")
     _hint("kubectl --kubeconfig ~/.local/share/planform/kubeconfig get xrd", "any Kubernetes client works")
