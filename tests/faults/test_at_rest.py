@@ -22,11 +22,11 @@ from planform.clock import Clock, SystemClock, VirtualClock
 from planform.telemetry.looplag import LoopLag
 from planform.telemetry.metrics import Registry
 from tests.controllers.composing import NOP, Platform, auto_ready, config_map, from_xr, nop, templates
+from tests.faults.composition_cycle import GROUP, Cycle
 from tests.harness.planes import condition_of, eventually
 
 HOUR = 3600.0
 SIZES = [pytest.param(100), pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
-CONTROLLER = "composite/apps.rest.example.org"
 
 
 class CountingClock(VirtualClock):
@@ -75,7 +75,7 @@ class Activity:
         return cls(
             plane.core.store.revision,
             total(plane.metrics, "function_run_builtin_total"),
-            total(plane.metrics, "planform_reconcile_total", f'controller="{CONTROLLER}"'),
+            total(plane.metrics, "planform_reconcile_total", 'controller="composite/'),
             total(plane.metrics, "planform_journal_runs_total"),
         )
 
@@ -119,6 +119,15 @@ async def compose(plane: ControlPlane, count: int) -> None:
     await quiet(plane)
 
 
+async def compose_claim(plane: ControlPlane) -> None:
+    """A claim that is ready, with connection details."""
+    cycle = Cycle(plane, claimed=True)
+    await cycle.define()
+    await cycle.act("create")
+    await cycle.settle("create")
+    await quiet(plane)
+
+
 async def poll_one(plane: ControlPlane) -> None:
     """Have one XR looked at every hour."""
     platform = Platform(plane.client, "rest")
@@ -132,34 +141,61 @@ async def control_plane(data: Path, clock: Clock) -> AsyncIterator[ControlPlane]
         yield plane
 
 
+@asynccontextmanager
+async def virtual_plane(data: Path, clock: VirtualClock) -> AsyncIterator[ControlPlane]:
+    """A plane on a clock that stands still, except while it opens and closes."""
+    opening = control_plane(data, clock)
+    async with running(clock):
+        plane = await opening.__aenter__()
+    try:
+        yield plane
+    finally:
+        async with running(clock):
+            await opening.__aexit__(None, None, None)
+
+
+@pytest.fixture
+def hourly_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe of the loop looks ten times a second, whatever there is: a day of that takes minutes and says nothing
+    about XRs."""
+    monkeypatch.setattr(planform.app, "LoopLag", partial(LoopLag, interval=HOUR))
+
+
+async def rest_for_a_day(plane: ControlPlane, clock: CountingClock) -> None:
+    """Nothing may happen meanwhile, after the events of the beginning have expired."""
+    await clock.advance(2 * HOUR)
+    await quiet(plane)
+    before = Activity.of(plane)
+    await clock.advance(24 * HOUR)
+    await quiet(plane)
+    assert Activity.of(plane) == before
+
+
+@pytest.mark.usefixtures("hourly_probe")
 @pytest.mark.parametrize("count", SIZES)
 async def test_a_day_of_rest_writes_nothing_calls_nothing_and_has_no_timer_for_any_xr(
-    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, count: int
 ) -> None:
-    # The probe looks ten times a second, whatever there is: a day of that says nothing about XRs and takes minutes.
-    monkeypatch.setattr(planform.app, "LoopLag", partial(LoopLag, interval=HOUR))
     clock = CountingClock()
-    async with running(clock):
-        stack = control_plane(tmp_path, clock)
-        plane = await stack.__aenter__()
-    try:
+    async with virtual_plane(tmp_path, clock) as plane:
         async with running(clock):
             await quiet(plane)
             timers = clock.sleeping
             await compose(plane, count)
-        await clock.advance(2 * HOUR)  # events of the beginning expire
-        await quiet(plane)
-        before = Activity.of(plane)
-        assert before.calls >= 2 * count
-        await clock.advance(24 * HOUR)
-        await quiet(plane)
-        assert Activity.of(plane) == before
+        assert Activity.of(plane).calls >= 2 * count
+        await rest_for_a_day(plane, clock)
         assert clock.sleeping == timers
         await poll_one(plane)
         assert clock.sleeping == timers + 1, "a timer of an XR would have been seen"
-    finally:
+
+
+@pytest.mark.usefixtures("hourly_probe")
+async def test_a_day_of_rest_writes_nothing_and_calls_nothing_for_a_claim(tmp_path: Path) -> None:
+    clock = CountingClock()
+    async with virtual_plane(tmp_path, clock) as plane:
         async with running(clock):
-            await stack.__aexit__(None, None, None)
+            await compose_claim(plane)
+        await rest_for_a_day(plane, clock)
 
 
 @pytest.mark.parametrize("count", SIZES)
@@ -167,12 +203,23 @@ async def test_a_restart_with_nothing_changed_writes_nothing_and_calls_nothing(t
     async with control_plane(tmp_path, SystemClock()) as plane:
         await compose(plane, count)
         revision = plane.core.store.revision
+    await restart_and_rest(tmp_path, revision, "composite/apps.rest.example.org", count)
+
+
+async def test_a_restart_over_a_claim_writes_nothing_and_calls_nothing(tmp_path: Path) -> None:
     async with control_plane(tmp_path, SystemClock()) as plane:
+        await compose_claim(plane)
+        revision = plane.core.store.revision
+    await restart_and_rest(tmp_path, revision, f"claim/xapps.{GROUP}", 1)
+
+
+async def restart_and_rest(data: Path, revision: int, controller: str, count: int) -> None:
+    async with control_plane(data, SystemClock()) as plane:
 
         async def all_looked_at() -> bool:
-            return Activity.of(plane).passes >= count
+            return total(plane.metrics, "planform_reconcile_total", f'controller="{controller}"') >= count
 
-        await eventually(all_looked_at, "every XR is looked at once", seconds=60)
+        await eventually(all_looked_at, f"{controller} has looked at {count}", seconds=60)
         await quiet(plane)
         after = Activity.of(plane)
         assert (after.revision, after.calls, after.runs) == (revision, 0, 0)
