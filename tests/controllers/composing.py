@@ -286,6 +286,11 @@ def nop(key: str, *, after: str = "0s", fields: Mapping[str, Any] | None = None)
     }
 
 
+def annotated(**annotations: str | None) -> Object:
+    """A merge patch that sets annotations, or removes those that are None."""
+    return {"metadata": {"annotations": annotations}}
+
+
 def from_xr(source: str, target: str) -> Object:
     return {"type": "FromCompositeFieldPath", "fromFieldPath": source, "toFieldPath": target}
 

@@ -1,0 +1,140 @@
+"""Claims of live XRs and the connection details of legacy ones, end to end, on both engines."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from planform.api.kinds import Object, gvk
+from planform.api.names import CLUSTER_NOP_RESOURCE, RECONCILE_REQUESTED_ANNOTATION, SECRET
+from planform.controllers.workbench import Workbench
+from tests.controllers.composing import NAMESPACE, Platform, a_platform, annotated, becomes, from_xr, reading, script
+from tests.harness.planes import read, until_condition
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def database(secret: str, user: str) -> Object:
+    """A step that composes a resource with a connection secret, and passes what is in it on."""
+    thing = {
+        "apiVersion": CLUSTER_NOP_RESOURCE.api_version,
+        "kind": CLUSTER_NOP_RESOURCE.kind,
+        "spec": {
+            "forProvider": {
+                "conditionAfter": [{"time": "0s", "conditionType": "Ready", "conditionStatus": "True"}],
+                "connectionDetails": [{"name": "user", "value": user}, {"name": "password", "value": "secret"}],
+            },
+            "writeConnectionSecretToRef": {"name": secret, "namespace": NAMESPACE},
+        },
+    }
+    details = [
+        {"name": each, "type": "FromConnectionSecretKey", "fromConnectionSecretKey": each}
+        for each in ("user", "password")
+    ]
+    size = from_xr("spec.size", "metadata.annotations[size]")
+    resource = {"name": "database", "base": thing, "connectionDetails": details, "patches": [size]}
+    return {
+        "step": "compose",
+        "functionRef": {"name": "function-patch-and-transform"},
+        "input": {"apiVersion": "pt.fn.crossplane.io/v1beta1", "kind": "Resources", "resources": [resource]},
+    }
+
+
+async def data_of(platform: Platform, name: str) -> dict[str, str] | None:
+    found = await read(platform.client, SECRET, name, NAMESPACE)
+    if found is None:
+        return None
+    return {key: base64.b64decode(value).decode() for key, value in (found.get("data") or {}).items()}
+
+
+async def test_a_claim_is_composed_connected_changed_and_deleted_through_its_xr(bench: Workbench, unique: str) -> None:
+    xrd: Object = {"claimNames": {"kind": "Database", "plural": "databases"}}
+    async with a_platform(bench, unique, scope="LegacyCluster", xrd=xrd) as platform:
+        client, kind = platform.client, gvk(platform.kind.api_version, "Database")
+        await platform.compose(
+            database(f"{unique}-of-resource", "me"),
+            reading({}),
+            writeConnectionSecretsToNamespace=NAMESPACE,
+        )
+        claim: Object = {
+            "apiVersion": kind.api_version,
+            "kind": "Database",
+            "metadata": {"name": f"claim-{unique}", "namespace": NAMESPACE},
+            "spec": {"size": "small", "writeConnectionSecretToRef": {"name": f"{unique}-of-claim"}},
+        }
+        await client.create(claim)
+        claim = await until_condition(client, claim, "Ready")
+        user = {"user": "me", "password": "secret"}
+        assert await data_of(platform, f"{unique}-of-claim") == user
+        xr = await client.get(platform.kind, claim["spec"]["resourceRef"]["name"])
+        assert xr["spec"]["writeConnectionSecretToRef"] == {"name": xr["metadata"]["uid"], "namespace": NAMESPACE}
+        assert await data_of(platform, xr["metadata"]["uid"]) == user
+        assert claim["spec"]["compositionRef"] == xr["spec"]["compositionRef"]
+        assert claim["status"]["seen"] == []
+        assert xr["status"]["connectionDetails"]["lastPublishedTime"]
+        [thing] = (await platform.composed(xr, CLUSTER_NOP_RESOURCE)).values()
+        labels = thing["metadata"]["labels"]
+        assert labels["crossplane.io/claim-name"] == f"claim-{unique}"
+        assert labels["crossplane.io/claim-namespace"] == NAMESPACE
+        await platform.edit(kind, claim, {"spec": {"size": "large"}})
+
+        async def size() -> str:
+            [thing] = (await platform.composed(xr, CLUSTER_NOP_RESOURCE)).values()
+            return str(thing["metadata"]["annotations"]["size"])
+
+        await becomes(size, "large", "the change of the claim reaches the resource")
+        # What the resource says of its connection reaches the claim by way of the XR.
+        await platform.compose(
+            database(f"{unique}-of-resource", "you"), reading({}), writeConnectionSecretsToNamespace=NAMESPACE
+        )
+        changed = {"user": "you", "password": "secret"}
+        await becomes(lambda: data_of(platform, f"{unique}-of-claim"), changed, "the claim has the new user")
+        assert await data_of(platform, xr["metadata"]["uid"]) == changed
+        await client.delete(kind, f"claim-{unique}", namespace=NAMESPACE)
+        await platform.gone(xr)
+
+
+async def test_connection_secrets_are_filtered_kept_and_never_taken_from_others(bench: Workbench, unique: str) -> None:
+    said = script(
+        "def main(req):\n"
+        "    details = {'user': 'bWU=', 'password': 'c2VjcmV0'}\n"
+        "    return {'desired': {'composite': {'connectionDetails': details}}}\n"
+    )
+    xrd: Object = {"connectionSecretKeys": ["user"]}
+    async with a_platform(bench, unique, scope="LegacyCluster", xrd=xrd) as platform:
+        await platform.compose(said)
+        plain = await platform.create("plain")
+
+        def to(name: str) -> Any:
+            return {"writeConnectionSecretToRef": {"name": f"{unique}-{name}", "namespace": NAMESPACE}}
+
+        foreign = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": f"{unique}-theirs", "namespace": NAMESPACE},
+        }
+        before = await platform.client.create(foreign)
+        filtered = await platform.create("filtered", **to("filtered"))
+        refused = await platform.create("refused", **to("theirs"))
+        for xr in (plain, filtered):
+            await platform.ready(xr)
+        assert "writeConnectionSecretToRef" not in (await platform.get(plain))["spec"]
+        assert await data_of(platform, f"{unique}-filtered") == {"user": "me"}
+        await platform.failed(refused, "is not controlled by this XR")
+        assert await platform.client.get(SECRET, f"{unique}-theirs", namespace=NAMESPACE) == before
+        [resting] = await platform.at_rest(filtered)
+        secret = await platform.client.get(SECRET, f"{unique}-filtered", namespace=NAMESPACE)
+        await platform.merge(filtered, annotated(**{RECONCILE_REQUESTED_ANNOTATION: "now"}))
+        await platform.until(filtered, lambda xr: xr["status"].get("lastHandledReconcileAt") == "now", "it ran again")
+        assert await platform.client.get(SECRET, f"{unique}-filtered", namespace=NAMESPACE) == secret
+        published = resting["status"]["connectionDetails"]
+        assert (await platform.get(filtered))["status"]["connectionDetails"] == published
+        # A Secret that somebody changed or took away is set right.
+        await platform.edit(SECRET, secret, {"data": {"user": "eW91"}})
+        await becomes(lambda: data_of(platform, f"{unique}-filtered"), {"user": "me"}, "it is set right")
+        await platform.client.delete(SECRET, f"{unique}-filtered", namespace=NAMESPACE)
+        await becomes(lambda: data_of(platform, f"{unique}-filtered"), {"user": "me"}, "it is made again")
+        await platform.client.delete(SECRET, f"{unique}-theirs", namespace=NAMESPACE)
+        await becomes(lambda: data_of(platform, f"{unique}-theirs"), {"user": "me"}, "it could be published at last")
