@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness.kubernetes import kubernetes_engine
 
-__all__ = ["kubernetes_engine", "pytest_collection_modifyitems"]
+__all__ = ["kubernetes_engine", "pytest_collection_modifyitems", "pytest_terminal_summary"]
 
 
 @pytest.hookimpl(trylast=True)
@@ -22,3 +22,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         grouped = getattr(item, "_nodeid", item.nodeid)
         if grouped != item.nodeid:
             item._id = type(item.id).parse(grouped)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have counted, such as crash points; a worker's own output would not be seen."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")
