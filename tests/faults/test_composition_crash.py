@@ -110,7 +110,7 @@ async def trace(directory: Path, *, claimed: bool) -> list[Point]:
 
 
 async def crash_at_each(directory: Path, points: Sequence[Point], *, claimed: bool) -> list[Point]:
-    """Gives those that were not met: what comes together is looked at and written at once, which may be more or less."""
+    """Gives those that were not met: what comes together is written at once, which may be more or less."""
     missed, choose = [], random.Random(len(points))
     async with planes_on(directory, claimed=claimed) as planes:
         for point in points:
