@@ -1,0 +1,300 @@
+"""HTTP to registries: schemes, logins, tokens, and trying again. Knows URLs and headers, not images."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+from yarl import URL
+
+from planform.client.waits import Backoff
+from planform.clock import Clock
+from planform.packages.credentials import Credentials, Login
+from planform.packages.errors import (
+    InvalidPackage,
+    PackageNotFound,
+    PackageTooLarge,
+    RegistryRefused,
+    RegistryUnavailable,
+)
+from planform.packages.oci import MANIFEST_BYTES, parse_json
+from planform.packages.references import Reference
+
+RETRIES: Final = 5
+"""Tries after the first."""
+
+_BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_LONGEST_WAIT: Final = 60.0
+_TOKEN_BYTES: Final = 256 << 10
+_ERROR_BYTES: Final = 16 << 10
+_PARAMETER: Final = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,]+))')
+_FAILURES: Final = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError, ConnectionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How registries are reached. Those on this machine speak plain HTTP in any case."""
+
+    plain_http: Collection[str] = frozenset()
+    """Registries, as HOST[:PORT], that have no TLS."""
+    skip_verification: bool = False
+    """Take any certificate."""
+    authorities: Path | None = None
+    """A file of certificates to trust besides the system's."""
+    connect_seconds: float = 10.0
+    read_seconds: float = 60.0
+    """How long a registry may say nothing in the middle of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that has been read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+Body = Callable[[], Any]
+"""Makes the body of a request anew for each try."""
+
+
+@dataclass
+class _Grant:
+    """What a registry wants to see: nothing, a login, or a token for one repository."""
+
+    authorization: str = ""
+    asked: dict[str, str] = field(default_factory=dict)
+
+
+class RegistrySession:
+    """Requests to any registry. Use it as a context manager: leaving closes every connection."""
+
+    def __init__(self, credentials: Credentials, *, clock: Clock, rng: Random, access: Access = Access()) -> None:  # noqa: B008
+        self._credentials = credentials
+        self._clock = clock
+        self._rng = rng
+        self._access = access
+        self._backoff = Backoff(first=0.25, most=8, jitter=0.5)
+        self._session: aiohttp.ClientSession | None = None
+        self._grants: dict[tuple[str, str, bool], _Grant] = {}
+
+    async def __aenter__(self) -> Self:
+        access = self._access
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=access.connect_seconds, sock_read=access.read_seconds)
+        connector = aiohttp.TCPConnector(ssl=self._tls(), limit=16, limit_per_host=8)
+        agent = {"User-Agent": "planform"}
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=agent, auto_decompress=False, trust_env=True
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(
+        self,
+        method: str,
+        reference: Reference,
+        path: str | URL,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        push: bool = False,
+        expect: Collection[int] = (200,),
+        limit: int = MANIFEST_BYTES,
+    ) -> Answer:
+        """One request, tried again while that makes sense; raises the error that any other answer means.
+
+        `path` is below the repository's own, or a URL that the registry gave us.
+        """
+        for attempt in range(1, RETRIES + 2):
+            try:
+                async with self.stream(method, reference, path, headers=headers, body=body, push=push) as response:
+                    if response.status in expect:
+                        content = b"" if method == "HEAD" else await read_limited(response, limit, str(reference))
+                        return Answer(response.status, response.headers, content)
+                    failure = await self.failure(response, reference)
+                    wait = retry_after(response)
+            except _FAILURES as error:
+                failure, wait = unreachable(reference, error), None
+            if not failure.retryable or attempt > RETRIES:
+                raise failure
+            await self.pause(attempt, wait)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        reference: Reference,
+        path: str | URL,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        push: bool = False,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer whose body the caller reads; not tried again, except once to log in."""
+        key = (reference.registry, reference.repository, push)
+        for last in (False, True):
+            grant = self._grants.get(key)
+            sent = dict(headers or {})
+            if grant is not None and grant.authorization:
+                sent["Authorization"] = grant.authorization
+            async with self._send(method, self.url(reference, path), sent, body) as response:
+                if response.status == 401 and not last:
+                    challenges = response.headers.getall("WWW-Authenticate", [])
+                    if await self._log_in(key, reference, challenges):
+                        continue
+                yield response
+                return
+
+    def url(self, reference: Reference, path: str | URL) -> URL:
+        """Where a path of the repository is; registries may also answer with places relative to themselves."""
+        if isinstance(path, URL) and path.is_absolute():
+            return path
+        plain = reference.is_loopback or reference.registry in self._access.plain_http
+        root = f"{'http' if plain else 'https'}://{reference.registry}"
+        if isinstance(path, URL):
+            return URL(root).join(path)
+        return URL(f"{root}/v2/{reference.repository}/{path}")
+
+    async def pause(self, attempt: int, wait: float | None) -> None:
+        """Wait before the next try, as long as the registry asked for, within reason."""
+        await self._clock.sleep(
+            min(wait, _LONGEST_WAIT) if wait is not None else self._backoff.delay(attempt, self._rng)
+        )
+
+    async def failure(self, response: aiohttp.ClientResponse, reference: Reference) -> Failure:
+        """The error that an answer means, in the registry's own words where it has some."""
+        said = ""
+        if response.method != "HEAD":
+            said = _words(await response.content.read(_ERROR_BYTES))
+        what = f"{reference.registry} answers {response.status} for {reference}{f': {said}' if said else ''}"
+        match response.status:
+            case 404:
+                return PackageNotFound(f"{reference} does not exist, or may not be seen{f': {said}' if said else ''}")
+            case 401 | 403:
+                return RegistryRefused(what, hint=f"log in: docker login {reference.registry}")
+            case status if status in _BUSY:
+                return RegistryUnavailable(what)
+            case _:
+                return RegistryRefused(what)
+
+    def _send(
+        self, method: str, url: URL, headers: Mapping[str, str], body: Body | None
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise RuntimeError("the session is not open")
+        return self._session.request(
+            method, url, headers=headers, data=body() if body is not None else None, max_redirects=5
+        )
+
+    async def _log_in(self, key: tuple[str, str, bool], reference: Reference, challenges: list[str]) -> bool:
+        """Do what the registry asks for; False if it asks for nothing new that we could do."""
+        login = self._credentials.login_for(reference)
+        for challenge in challenges:
+            scheme, _, rest = challenge.partition(" ")
+            asked = {name.lower(): quoted or bare for name, quoted, bare in _PARAMETER.findall(rest)}
+            before = self._grants.get(key)
+            if scheme.lower() == "basic" and login is not None:
+                if before is not None and before.authorization == login.basic:
+                    return False
+                self._grants[key] = _Grant(login.basic, asked)
+                return True
+            if scheme.lower() == "bearer" and asked.get("realm"):
+                self._grants[key] = _Grant(await self._token(reference, login, asked, push=key[2]), asked)
+                return True
+        return False
+
+    async def _token(self, reference: Reference, login: Login | None, asked: Mapping[str, str], *, push: bool) -> str:
+        if login is not None and login.registry_token:
+            return f"Bearer {login.registry_token}"
+        realm = URL(asked["realm"])
+        plain = reference.is_loopback or reference.registry in self._access.plain_http
+        if realm.scheme != "https" and not plain:
+            raise RegistryRefused(f"{reference.registry} wants logins to be sent to {realm} without TLS")
+        scope = f"repository:{reference.repository}:{'pull,push' if push else 'pull'}"
+        query = {"scope": scope} | ({"service": asked["service"]} if asked.get("service") else {})
+        headers, form, method = {}, None, "GET"
+        if login is not None and login.identity_token:
+            method = "POST"
+            form = {
+                **query,
+                "grant_type": "refresh_token",
+                "refresh_token": login.identity_token,
+                "client_id": "planform",
+            }
+        elif login is not None:
+            headers = {"Authorization": login.basic}
+        url = realm if form else realm.update_query(query)
+        try:
+            async with self._send(method, url, headers, (lambda: aiohttp.FormData(form)) if form else None) as response:
+                if response.status != 200:
+                    raise await self.failure(response, reference)
+                body = await read_limited(response, _TOKEN_BYTES, f"the token of {reference.registry}")
+        except _FAILURES as error:
+            raise unreachable(reference, error) from error
+        answer = parse_json(body, f"the token of {reference.registry}")
+        token = answer.get("token") or answer.get("access_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str):
+            raise RegistryRefused(f"{realm.host} gives no token for {reference}")
+        return f"Bearer {token}"
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if self._access.skip_verification:
+            return False
+        context = ssl.create_default_context()
+        if self._access.authorities is not None:
+            context.load_verify_locations(self._access.authorities)
+        return context
+
+
+Failure = PackageNotFound | RegistryRefused | RegistryUnavailable
+
+
+async def read_limited(response: aiohttp.ClientResponse, limit: int, where: str) -> bytes:
+    """A body of at most so many bytes. Raises PackageTooLarge before more is in memory."""
+    if (response.content_length or 0) > limit:
+        raise PackageTooLarge(f"{where}: the answer has {response.content_length} bytes; at most {limit} are taken")
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(64 << 10):
+        body += chunk
+        if len(body) > limit:
+            raise PackageTooLarge(f"{where}: the answer has more than {limit} bytes")
+    return bytes(body)
+
+
+def unreachable(reference: Reference, error: BaseException) -> RegistryUnavailable:
+    said = "it said nothing for too long" if isinstance(error, asyncio.TimeoutError) else str(error) or repr(error)
+    return RegistryUnavailable(f"{reference.registry} cannot be reached: {said}")
+
+
+def retry_after(response: aiohttp.ClientResponse) -> float | None:
+    """Seconds that the registry asks us to wait."""
+    try:
+        return max(0.0, float(response.headers.get("Retry-After", "")))
+    except ValueError:
+        return None
+
+
+def _words(body: bytes) -> str:
+    """What a registry says about an error, on one line."""
+    try:
+        errors = parse_json(body, "the error")["errors"]
+        return "; ".join(str(each.get("message") or each.get("code")) for each in errors)[:300]
+    except (InvalidPackage, LookupError, TypeError, AttributeError):
+        return ""
