@@ -23,6 +23,12 @@ from planform.errors import PlanformError
 
 _PATIENCE_SECONDS: Final = 60.0
 _MANAGER: Final = "demo"
+_NEXT: Final = {
+    "planform up": "a control plane of your own, kept in ~/.local/share/planform",
+    "kubectl get xrd": "or any Kubernetes client; planform up says which KUBECONFIG",
+    "planform trace KIND NAME": "this tree, of anything; planform explain-run tells why",
+    "docs/tutorial/compose-your-first-api.md": "make what you just saw, in ten minutes",
+}
 
 Trees = Mapping[str, Node]
 """The trees of the XRs by name."""
@@ -66,10 +72,8 @@ async def _demo() -> None:
     if failure is not None:
         raise failure
     _step(f"That took {time.monotonic() - begun:.0f} s, and nothing is left of it. To go on:")
-    _hint("planform up", "start a control plane of your own; its data stays in ~/.local/share/planform")
-    _hint("kubectl --kubeconfig ~/.local/share/planform/kubeconfig get xrd", "any Kubernetes client works")
-    _hint("planform trace KIND NAME", "this tree, of anything; planform explain-run says why it is as it is")
-    _hint("docs/tutorial/compose-your-first-api.md", "make what you just saw, in ten minutes")
+    for command, text in _NEXT.items():
+        click.echo(f"  {click.style(command.ljust(max(map(len, _NEXT))), fg='cyan')}  {text}")
 
 
 async def _play(client: Client) -> None:
@@ -231,7 +235,3 @@ def _step(text: str) -> None:
 
 def _done(text: str) -> None:
     click.echo(click.style("  ✓ ", fg="green") + text)
-
-
-def _hint(command: str, text: str) -> None:
-    click.echo(f"  {click.style(command, fg='cyan')}\n      {text}")
