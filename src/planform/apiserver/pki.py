@@ -135,6 +135,16 @@ class ClientCredential(msgspec.Struct, frozen=True):
         }
 
 
+class ServerCredential(msgspec.Struct, frozen=True):
+    """A certificate for a server that is not ours but trusts our authority, such as a function's."""
+
+    names: tuple[str, ...]
+    not_after: datetime
+    certificate: str
+    key: str
+    authority: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Authority:
     certificate: bytes
@@ -228,6 +238,20 @@ class Pki:
     def _is_due(self, now: datetime) -> bool:
         server = self._server
         return server is None or server.names != list(self._names) or now >= server.not_after - RENEW_BEFORE
+
+    def issue_server(self, names: Sequence[str], expires: timedelta) -> ServerCredential:
+        """A new certificate for another server; it never outlives the authority. Raises UsageError."""
+        _check_names(names)
+        from planform.apiserver import certificates
+
+        now = self._clock.now()
+        with locked(self._directory / ".lock"):
+            authority = self._authority()
+        not_after = min(now + expires, authority.not_after).replace(microsecond=0)
+        issued = certificates.server(authority.certificate, authority.key, names, now, not_after)
+        return ServerCredential(
+            tuple(names), not_after, issued.certificate.decode(), issued.key.decode(), authority.certificate.decode()
+        )
 
     # -- clients
 
@@ -344,10 +368,14 @@ class Pki:
         log.error("%s cannot be read, what was revoked before stays so: %s", self._directory / "revoked.json", error)
 
 
-def _server_names(extra: Sequence[str]) -> tuple[str, ...]:
-    for name in extra:
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
         if not _HOST.fullmatch(name):
             raise UsageError(f'"{name}" is neither a host name nor an address, and cannot stand in a certificate')
+
+
+def _server_names(extra: Sequence[str]) -> tuple[str, ...]:
+    _check_names(extra)
     return tuple(dict.fromkeys((*LOOPBACK_NAMES, socket.gethostname(), *extra)))
 
 

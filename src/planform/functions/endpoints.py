@@ -29,6 +29,8 @@ class Remote:
     target: str
     tls: ClientTls | None = None
     server_name: str = ""
+    incarnation: int = 0
+    """Another number says that what serves there was started anew: callers then connect at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,29 @@
+"""How revisions of packages run on this machine.
+
+executables    what is run, and how its users want it run
+launching      the command line, surroundings and limits of a process
+containers     the same in a container, through runc
+certificates   one identity per revision, of the control plane's authority
+servers        the processes that serve one revision
+oneshot        programs that are run to completion for each call
+logs           what they say, in bounded files
+host           all of them: start, hand-over, drain, stop
+"""
+
+from planform.packages.runtimes.certificates import RevisionCertificates
+from planform.packages.runtimes.executables import Executable, NotRunnable, RuntimeSettings, Way
+from planform.packages.runtimes.host import Draining, RuntimeHost, Standing, logs_directory
+from planform.packages.runtimes.launching import Wanted
+
+__all__ = [
+    "Draining",
+    "NotRunnable",
+    "Executable",
+    "RevisionCertificates",
+    "RuntimeHost",
+    "Way",
+    "RuntimeSettings",
+    "Standing",
+    "Wanted",
+    "logs_directory",
+]

@@ -1,0 +1,146 @@
+"""Containers through runc, without a daemon and without rights: root inside is the user of the control plane outside.
+
+The image's files lie unpacked in a directory and are mounted read-only. The container shares the network of this
+machine, as its server is called over the loopback; one that runs to completion has none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from planform.api.kinds import Object
+from planform.apiserver.private_files import make_private_directory, write_private
+from planform.packages.runtimes.executables import NotRunnable
+from planform.packages.runtimes.launching import SERVER_LIMITS, Launch, Wanted, surroundings
+from planform.sandbox import Isolation
+
+CERTIFICATES: Final = "/tls/server"
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MASKED: Final = ("/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/sys/firmware")
+_READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+def find_runc() -> str | None:
+    return shutil.which("runc")
+
+
+def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory: Path, replica: int) -> Launch:
+    """A function in a container, serving at this port of the loopback; writes its bundle. Raises NotRunnable."""
+    flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={CERTIFICATES}")
+    mounts = [_bind(certificates, CERTIFICATES), *_resolving()]
+    environment = {**surroundings(wanted), "TLS_SERVER_CERTS_DIR": CERTIFICATES}
+    bundle = _write_bundle(
+        wanted,
+        directory / f"bundle-{replica}",
+        (*wanted.executable.entrypoint, *flags),
+        environment,
+        mounts,
+        network=True,
+    )
+    runc = _runc(directory)
+    name = f"{wanted.revision}-{replica}"
+    # A control plane that was killed leaves its containers behind, and a name can be had only once.
+    script = f'{_quoted(*runc, "delete", "--force", name)} >/dev/null 2>&1; exec "$@"'
+    return Launch(
+        ("/bin/sh", "-c", script, "sh", *runc, "run", "--bundle", str(bundle), name),
+        {},
+        replace(SERVER_LIMITS, memory=wanted.settings.memory or SERVER_LIMITS.memory),  # which it inherits
+        Isolation.LIMITS_ONLY,
+        (*runc, "delete", "--force", name),
+    )
+
+
+def oneshot_bundle(wanted: Wanted, directory: Path) -> Path:
+    """The bundle of a container that is run once for each call."""
+    command = (*wanted.executable.entrypoint, *wanted.settings.args)
+    return _write_bundle(wanted, directory / "bundle", command, surroundings(wanted), [], network=False)
+
+
+def oneshot_commands(directory: Path, bundle: Path, name: str) -> tuple[Sequence[str], Sequence[str]]:
+    """What runs it under this name, and what clears away a run that was cut off."""
+    runc = _runc(directory)
+    return (*runc, "run", "--bundle", str(bundle), name), (*runc, "delete", "--force", name)
+
+
+def _runc(directory: Path) -> tuple[str, ...]:
+    runc = find_runc()
+    if runc is None:
+        raise NotRunnable("the package is a container image, and runc, which runs those here, is not installed")
+    return runc, "--rootless", "true", "--root", str(directory / "runc")
+
+
+def _write_bundle(
+    wanted: Wanted,
+    bundle: Path,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    mounts: Sequence[Object],
+    *,
+    network: bool,
+) -> Path:
+    if not wanted.executable.entrypoint:
+        raise NotRunnable("the package does not say which program to run: its image has no entrypoint")
+    make_private_directory(bundle)
+    write_private(bundle / "config.json", orjson.dumps(_config(wanted, command, environment, mounts, network=network)))
+    return bundle
+
+
+def _config(
+    wanted: Wanted, command: Sequence[str], environment: Mapping[str, str], mounts: Sequence[Object], *, network: bool
+) -> Object:
+    variables = {"PATH": _PATH, "HOME": "/tmp", **environment}
+    return {
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": list(command),
+            "env": [f"{name}={value}" for name, value in variables.items()],
+            "cwd": wanted.executable.working_directory or "/",
+            "noNewPrivileges": True,
+            "capabilities": {},
+        },
+        "root": {"path": str(wanted.executable.root), "readonly": True},
+        "hostname": wanted.revision,
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            _tmpfs("/dev", "mode=755", "size=64k", options=("nosuid", "strictatime")),
+            _tmpfs("/dev/shm", "mode=1777", "size=16m"),
+            _tmpfs("/tmp", "mode=1777", "size=64m"),
+            *mounts,
+        ],
+        "linux": {
+            "namespaces": [
+                {"type": kind} for kind in ("pid", "ipc", "uts", "mount", "user", *(() if network else ("network",)))
+            ],
+            "uidMappings": [{"containerID": 0, "hostID": os.getuid(), "size": 1}],
+            "gidMappings": [{"containerID": 0, "hostID": os.getgid(), "size": 1}],
+            "maskedPaths": list(_MASKED),
+            "readonlyPaths": list(_READ_ONLY),
+        },
+    }
+
+
+def _tmpfs(where: str, *data: str, options: Sequence[str] = ("nosuid", "nodev", "noexec")) -> Object:
+    return {"destination": where, "type": "tmpfs", "source": "tmpfs", "options": [*options, *data]}
+
+
+def _bind(source: Path, where: str) -> Object:
+    return {"destination": where, "type": "bind", "source": str(source), "options": ["rbind", "ro", "nosuid", "nodev"]}
+
+
+def _resolving() -> list[Object]:
+    """What it takes to look up names on the network that it shares."""
+    files = (Path("/etc/resolv.conf"), Path("/etc/hosts"))
+    return [_bind(file.resolve(), str(file)) for file in files if file.is_file()]
+
+
+def _quoted(*words: str) -> str:
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)

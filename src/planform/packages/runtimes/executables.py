@@ -1,0 +1,138 @@
+"""What a revision is run from, and how its users want it run. Values only; nothing is started here.
+
+A package's files lie unpacked in a directory. Its entrypoint is an argument list as images have it: a path is looked up
+in the package first, and `python` is the interpreter that runs the control plane.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from planform.api.kinds import Object
+from planform.errors import PlanformError
+from planform.machinery.quantity import parse_quantity
+
+RUNTIME_CONTAINER: Final = "package-runtime"
+_PYTHONS: Final = ("python", "python3")
+_ROOT: Final = "{root}"
+_MOST_REPLICAS: Final = 32
+_IN_DIRECTORY: Final = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')
+
+
+class NotRunnable(PlanformError):
+    """A package cannot be run here; the message says why."""
+
+    reason = "NotRunnable"
+
+
+class Way(StrEnum):
+    """How a package's program runs on this machine."""
+
+    PROCESS = "process"
+    ONESHOT = "oneshot"
+    """Started for each call: request on standard input, response on standard output."""
+    CONTAINER = "container"
+    CONTAINER_ONESHOT = "container-oneshot"
+
+    @property
+    def is_oneshot(self) -> bool:
+        return self in (Way.ONESHOT, Way.CONTAINER_ONESHOT)
+
+    @property
+    def is_container(self) -> bool:
+        return self in (Way.CONTAINER, Way.CONTAINER_ONESHOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """The program of a package. In values of `environment`, `{root}` stands for the directory of its files.
+
+    Without a `working_directory`, a process starts in a scratch directory, the only one that it may write to.
+    """
+
+    way: Way
+    root: Path
+    entrypoint: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    working_directory: str = ""
+
+    def command(self) -> list[str]:
+        """The entrypoint as this machine runs it. Raises NotRunnable."""
+        if not self.entrypoint:
+            raise NotRunnable("the package does not say which program to run: its image has no entrypoint")
+        program, *rest = self.entrypoint
+        found = [self._program(program), *rest]
+        return [*_IN_DIRECTORY, self.working_directory, *found] if self.working_directory else found
+
+    def variables(self) -> dict[str, str]:
+        return {name: value.replace(_ROOT, str(self.root)) for name, value in self.environment.items()}
+
+    def _program(self, program: str) -> str:
+        if program in _PYTHONS or program == sys.executable:
+            return sys.executable
+        if Path(program).is_relative_to(self.root):
+            program = str(Path(program).relative_to(self.root))
+        inside = [PurePosixPath(program.lstrip("/"))]
+        if "/" not in program:
+            inside = [PurePosixPath(place, program) for place in ("bin", "usr/bin", "usr/local/bin", ".")]
+        for path in inside:
+            found = self.root / path
+            if ".." not in path.parts and found.is_file():
+                return str(found)
+        raise NotRunnable(f'the package has no file "{program}" to run')
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSettings:
+    """What of a DeploymentRuntimeConfig applies to programs on this machine. `ignored` names what does not."""
+
+    replicas: int = 1
+    args: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    memory: int | None = None
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any] | None) -> RuntimeSettings:
+        """Read it from the object; raises NotRunnable for a value that means nothing."""
+        deployment = ((config or {}).get("spec") or {}).get("deploymentTemplate") or {}
+        spec = deployment.get("spec") or {}
+        pod = (spec.get("template") or {}).get("spec") or {}
+        containers: Sequence[Object] = pod.get("containers") or ()
+        runtime = next((each for each in containers if each.get("name") == RUNTIME_CONTAINER), {})
+        replicas = spec.get("replicas", 1)
+        if not isinstance(replicas, int) or not 0 <= replicas <= _MOST_REPLICAS:
+            raise NotRunnable(f"a runtime configuration may ask for 0 to {_MOST_REPLICAS} replicas, not {replicas!r}")
+        variables = runtime.get("env") or ()
+        return cls(
+            replicas,
+            tuple(map(str, runtime.get("args") or ())),
+            tuple((str(each["name"]), str(each.get("value") or "")) for each in variables if "valueFrom" not in each),
+            _memory(runtime),
+            tuple(_ignored(runtime, containers, variables)),
+        )
+
+
+def _memory(runtime: Mapping[str, Any]) -> int | None:
+    limit = ((runtime.get("resources") or {}).get("limits") or {}).get("memory")
+    if limit is None:
+        return None
+    try:
+        return parse_quantity(limit).value
+    except ValueError as error:
+        raise NotRunnable(f"the memory limit {limit!r} of the runtime configuration is no quantity") from error
+
+
+def _ignored(runtime: Mapping[str, Any], containers: Sequence[Object], variables: Iterable[Object]) -> Iterable[str]:
+    if len(containers) > (1 if runtime else 0):
+        yield "containers beside package-runtime"
+    if any("valueFrom" in each for each in variables):
+        yield "env.valueFrom"
+    for name in ("image", "command", "volumeMounts", "envFrom"):
+        if runtime.get(name):
+            yield name

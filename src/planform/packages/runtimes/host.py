@@ -1,0 +1,394 @@
+"""Runs the revisions that shall run: starts them, hands over to another way of running them, drains and stops them.
+
+One task looks after each revision. Told another way to run it (other arguments, another certificate), it starts the new
+processes beside the old ones, moves callers over once these answer, and stops the old ones after their last call. Told
+to let it go, it waits until calls have ended and none came for a while; told before that to keep it, nothing happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+from planform.apiserver.private_files import make_private_directory
+from planform.clock import Clock
+from planform.errors import PlanformError
+from planform.functions.endpoints import Remote
+from planform.functions.errors import FunctionCrashed, FunctionUnavailable
+from planform.functions.runner import FunctionRevision, FunctionRunner
+from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.packages.runtimes.certificates import RevisionCertificates
+from planform.packages.runtimes.containers import container_launch
+from planform.packages.runtimes.launching import Wanted, process_launch
+from planform.packages.runtimes.logs import Logs
+from planform.packages.runtimes.oneshot import Oneshot
+from planform.packages.runtimes.servers import HeldPort, Replica, Servers, target_of, until_serving
+
+OnChange = Callable[[str], None]
+"""Hears the name of a revision; called on the event loop, must not wait and not raise."""
+
+ONESHOT_ENDPOINT: Final = "oneshot:"
+_TRY_AGAIN: Final = 30.0
+_LONGEST_SLEEP: Final = 86_400.0
+_PATIENCE: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """How long a revision that is let go still runs, in seconds: until no call was under way for `quiet`, and not
+    longer than `longest`. A pipeline may have chosen it a moment ago and call it a moment later."""
+
+    quiet: float = 2.0
+    longest: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a revision is doing. `endpoint` is for statuses; while it does not serve, `problem` says why."""
+
+    endpoint: str = ""
+    ready: bool = False
+    problem: str = ""
+
+
+@dataclass(eq=False)
+class _Hosted:
+    """What is known of one revision that runs or shall run."""
+
+    wanted: Wanted | None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced by another one, when one of its processes answers or ends."""
+    serving: Servers | Oneshot | None = None
+    coming: Servers | None = None
+    problem: str = "it is being started"
+    calls: int = 0
+    told: Standing | None = None
+
+    def standing(self) -> Standing:
+        if isinstance(self.serving, Oneshot):
+            return Standing(ONESHOT_ENDPOINT, ready=True)
+        if self.serving is not None:
+            ready = self.serving.ready
+            return Standing(self.serving.remote.target, ready, "" if ready else self.serving.problem)
+        return Standing(problem=self.coming.problem if self.coming is not None else self.problem)
+
+
+class RuntimeHost:
+    """The programs of packages on this machine. Use it as a context manager: past the block, all of them have ended.
+
+    `directory` is the control plane's data, of which programs see their own files only.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        certificates: RevisionCertificates,
+        *,
+        clock: Clock,
+        draining: Draining = Draining(),  # noqa: B008  # frozen
+    ) -> None:
+        self._directory = directory
+        self._certificates = certificates
+        self._clock = clock
+        self._draining = draining
+        self._hosted: dict[str, _Hosted] = {}
+        self._subscribers: dict[object, OnChange] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._keepers: set[asyncio.Task[None]] = set()
+        make_private_directory(directory / "runtimes")
+        self._logs = Logs(logs_directory(directory), clock=clock)
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for task in self._keepers:
+            task.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    # -- what is told
+
+    def ensure(self, wanted: Wanted) -> Standing:
+        """Have this revision run, and run this way; gives how it is doing now. Cheap if it does already."""
+        hosted = self._hosted.get(wanted.revision)
+        if hosted is None:
+            hosted = self._hosted[wanted.revision] = _Hosted(wanted)
+            keeper = self._tasks.create_task(self._keep(wanted.revision, hosted), name=f"run {wanted.revision}")
+            self._keepers.add(keeper)
+            keeper.add_done_callback(self._keepers.discard)
+        elif hosted.wanted != wanted:
+            hosted.wanted = wanted
+            hosted.changed.set()
+        return hosted.standing()
+
+    def release(self, revision: str) -> None:
+        """Stop this revision once its calls have ended. Subscribers hear when that is done."""
+        hosted = self._hosted.get(revision)
+        if hosted is not None and hosted.wanted is not None:
+            hosted.wanted = None
+            hosted.changed.set()
+
+    def forget(self, revision: str) -> None:
+        """Delete what is kept of a revision that does not run: its certificates, its log."""
+        if revision not in self._hosted:
+            self._certificates.remove(revision)
+            self._logs.remove(revision)
+            shutil.rmtree(self._directory / "runtimes" / revision, ignore_errors=True)
+
+    def look_again(self) -> None:
+        """Look at every revision now, for instance at what its certificate says after the clock was set."""
+        for hosted in self._hosted.values():
+            hosted.changed.set()
+
+    # -- what is known
+
+    def standing(self, revision: str) -> Standing | None:
+        """None if it does not run and is not being started or drained."""
+        hosted = self._hosted.get(revision)
+        return None if hosted is None else hosted.standing()
+
+    def remote(self, revision: str) -> Remote | None:
+        """Where it is called; None if it does not serve (yet), or is run for each call."""
+        hosted = self._hosted.get(revision)
+        return hosted.serving.remote if hosted is not None and isinstance(hosted.serving, Servers) else None
+
+    def runs_oneshot(self, revision: str) -> bool:
+        hosted = self._hosted.get(revision)
+        return hosted is not None and isinstance(hosted.serving, Oneshot)
+
+    def pids(self, revision: str) -> list[int]:
+        """The leaders of its process groups."""
+        hosted = self._hosted.get(revision)
+        if hosted is None or not isinstance(hosted.serving, Servers):
+            return []
+        return [each.pid for each in hosted.serving.replicas if each.pid is not None]
+
+    def subscribe(self, callback: OnChange) -> Callable[[], None]:
+        """Tell `callback` each revision whose standing is another; gives what ends that."""
+        token = object()
+        self._subscribers[token] = callback
+
+        def unsubscribe() -> None:
+            self._subscribers.pop(token, None)
+
+        return unsubscribe
+
+    # -- calls
+
+    def runner(self, otherwise: FunctionRunner) -> FunctionRunner:
+        """Runs what is run for each call, passes everything else on, and counts, so that nothing is stopped in it."""
+        return _HostedRunner(self, otherwise, self._clock)
+
+    @contextmanager
+    def _calling(self, hosted: _Hosted) -> Iterator[None]:
+        hosted.calls += 1
+        hosted.called.set()
+        try:
+            yield
+        finally:
+            hosted.calls -= 1
+            hosted.called.set()
+
+    # -- one revision
+
+    async def _keep(self, revision: str, hosted: _Hosted) -> None:
+        """Look after a revision until it is let go and has come to its end."""
+        async with AsyncExitStack() as running:
+            way: object = None
+            while True:
+                hosted.changed.clear()
+                wanted = hosted.wanted
+                if wanted is None:
+                    if await self._drained(hosted):
+                        break
+                    continue
+                try:
+                    generation = await asyncio.to_thread(self._certificates.ensure, revision)
+                    if way != (wanted, generation):
+                        if not await self._start(wanted, hosted, running):
+                            continue
+                        way = wanted, generation
+                    await self._refresh_caller(hosted)
+                    limit = self._seconds_to_renewal(revision)
+                except (PlanformError, OSError) as error:
+                    hosted.problem = str(error)
+                    limit = _TRY_AGAIN
+                self._tell(revision)
+                await self._wait(hosted.changed, limit)
+            hosted.serving = None
+        del self._hosted[revision]
+        self._tell(revision)
+
+    async def _start(self, wanted: Wanted, hosted: _Hosted, running: AsyncExitStack) -> bool:
+        """Move callers to processes that run this way; False if something else is wanted before these answer."""
+        directory = self._directory / "runtimes" / wanted.revision
+        make_private_directory(directory)
+        if wanted.executable.way.is_oneshot:
+            before, hosted.serving = hosted.serving, Oneshot(wanted, directory=directory, hidden=self._directory)
+        else:
+            fresh = await self._servers(wanted, directory)
+            hosted.coming = fresh
+            async with AsyncExitStack() as attempt:
+                await attempt.enter_async_context(fresh)
+                self._tell(wanted.revision)
+                while not fresh.ready and fresh.replicas:
+                    if await self._wait(hosted.changed, _LONGEST_SLEEP) and hosted.wanted != wanted:
+                        hosted.coming = None
+                        return False
+                    hosted.changed.clear()
+                before, hosted.serving, hosted.coming = hosted.serving, fresh, None
+                self._tell(wanted.revision)
+                previous = running.pop_all()
+                running.push_async_exit(attempt.pop_all())
+            if isinstance(before, Servers):
+                await self._quiet(hosted, None)
+            await previous.aclose()
+            return True
+        self._tell(wanted.revision)
+        if isinstance(before, Servers):
+            await self._quiet(hosted, None)
+            await running.aclose()
+        return True
+
+    async def _refresh_caller(self, hosted: _Hosted) -> None:
+        """Show the function our newest certificate; calls under way end with the one they began with."""
+        if isinstance(hosted.serving, Servers):
+            hosted.serving.show(await asyncio.to_thread(self._certificates.caller))
+
+    async def _servers(self, wanted: Wanted, directory: Path) -> Servers:
+        revision = wanted.revision
+        caller = await asyncio.to_thread(self._certificates.caller)
+        certificates = self._certificates.directory_of(revision)
+        ports = [HeldPort() for _ in range(wanted.settings.replicas)]
+        replicas = []
+        try:
+            for number, port in enumerate(ports):
+                if wanted.executable.way.is_container:
+                    launch = container_launch(
+                        wanted,
+                        port=port.number,
+                        certificates=certificates,
+                        directory=directory,
+                        replica=port.number,
+                    )
+                else:
+                    launch = process_launch(wanted, port=port.number, certificates=certificates, hidden=self._directory)
+                remote = Remote(target_of([port.number]), caller, revision)
+                replicas.append(
+                    Replica(
+                        launch,
+                        clock=self._clock,
+                        answers=lambda remote=remote: asyncio.create_task(until_serving(remote, self._clock)),  # type: ignore[misc]
+                        note=self._logs.writer(revision, str(number) if len(ports) > 1 else ""),
+                        on_change=lambda: self._on_replica(revision),
+                    )
+                )
+        except BaseException:
+            for port in ports:
+                port.close()
+            raise
+        return Servers(ports, replicas, Remote(target_of([port.number for port in ports]), caller, revision))
+
+    def _on_replica(self, revision: str) -> None:
+        hosted = self._hosted.get(revision)
+        if hosted is not None:
+            hosted.news.set()
+            hosted.news = asyncio.Event()
+            hosted.changed.set()
+            self._tell(revision)
+
+    async def _answering(self, hosted: _Hosted, seconds: float) -> None:
+        """Wait until one of its processes answers, if all of them are just coming back, but not longer than that."""
+        deadline = self._clock.monotonic() + min(seconds, _PATIENCE)
+        while isinstance(hosted.serving, Servers) and not hosted.serving.answering:
+            left = deadline - self._clock.monotonic()
+            if left <= 0 or not await self._wait(hosted.news, left):
+                return
+
+    async def _drained(self, hosted: _Hosted) -> bool:
+        """Wait for the end of its calls; False if it is wanted again before that."""
+        return await self._quiet(hosted, hosted.changed)
+
+    async def _quiet(self, hosted: _Hosted, interrupt: asyncio.Event | None) -> bool:
+        """Wait until no call has been under way for a while; False if the interruption came first."""
+        deadline = self._clock.monotonic() + self._draining.longest
+        while True:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return True
+            hosted.called.clear()
+            limit = left if hosted.calls else min(left, self._draining.quiet)
+            heard = await self._wait(hosted.called, limit, interrupt)
+            if interrupt is not None and interrupt.is_set() and hosted.wanted is not None:
+                return False
+            if not heard and not hosted.calls:
+                return True
+
+    async def _wait(self, event: asyncio.Event, seconds: float, other: asyncio.Event | None = None) -> bool:
+        """Whether the event, or the other one, came within that time."""
+        waits = [asyncio.create_task(each.wait()) for each in (event, other) if each is not None]
+        timer = asyncio.create_task(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait([*waits, timer], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*waits, timer):
+                task.cancel()
+        return event.is_set() or (other is not None and other.is_set())
+
+    def _seconds_to_renewal(self, revision: str) -> float:
+        due = self._certificates.renewal_of(revision)
+        if due is None:
+            return _TRY_AGAIN
+        return min(max((due - self._clock.now()).total_seconds(), 1.0), _LONGEST_SLEEP)
+
+    def _tell(self, revision: str) -> None:
+        hosted = self._hosted.get(revision)
+        standing = hosted.standing() if hosted is not None else None
+        if hosted is not None:
+            if hosted.told == standing:
+                return
+            hosted.told = standing
+        for callback in list(self._subscribers.values()):
+            callback(revision)
+
+
+class _HostedRunner:
+    def __init__(self, host: RuntimeHost, otherwise: FunctionRunner, clock: Clock) -> None:
+        self._host = host
+        self._otherwise = otherwise
+        self._clock = clock
+
+    async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+        hosted = self._host._hosted.get(revision.name)
+        if hosted is None:
+            return await self._otherwise.run(revision, request, timeout=timeout)
+        with self._host._calling(hosted):
+            if isinstance(hosted.serving, Oneshot):
+                return await hosted.serving.run(revision, request, timeout=timeout)
+            if hosted.serving is None:
+                raise FunctionUnavailable("it is being started", revision=revision)
+            deadline = self._clock.monotonic() + timeout
+            await self._host._answering(hosted, timeout)
+            try:
+                return await self._otherwise.run(revision, request, timeout=self._left(deadline))
+            except FunctionCrashed:
+                # Its process ended in the middle. Reconciles repeat calls anyway, so this one may be repeated at once;
+                # a request that kills its function does so twice, and then it is said.
+                await self._host._answering(hosted, self._left(deadline))
+                return await self._otherwise.run(revision, request, timeout=self._left(deadline))
+
+    def _left(self, deadline: float) -> float:
+        return max(deadline - self._clock.monotonic(), 0.001)
+
+
+def logs_directory(data: Path) -> Path:
+    """Where a control plane with this data keeps the logs of what it runs."""
+    return data / "logs"

@@ -1,0 +1,72 @@
+"""How a revision's program is started: its command line, surroundings and limits, as a process or in a container.
+
+What functions rely on is the same either way: `--address` and `--tls-certs-dir`, the variables FUNCTION_NAME,
+REVISION_NAME, REVISION_UID and TLS_SERVER_CERTS_DIR, and SIGTERM as a request to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from planform.packages.runtimes.executables import Executable, RuntimeSettings
+from planform.sandbox import Isolation, Limits
+
+SERVER_LIMITS: Final = Limits(memory=2 << 30, open_files=1024, processes=256, network=True).for_server()
+"""Functions may reach the network, as they do elsewhere; calls come in over it as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A revision that shall run, and how. `digest` identifies its content."""
+
+    package: str
+    revision: str
+    uid: str
+    executable: Executable
+    settings: RuntimeSettings = field(default_factory=RuntimeSettings)
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Everything it takes to start one process. `clean_up` is a command for what it may leave behind."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    limits: Limits
+    isolation: Isolation | None = None
+    clean_up: tuple[str, ...] = ()
+
+
+def process_launch(wanted: Wanted, *, port: int, certificates: Path, hidden: Path) -> Launch:
+    """A function as a process in the sandbox, serving at this port of the loopback. Raises NotRunnable."""
+    flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={certificates}")
+    return Launch(
+        (*wanted.executable.command(), *flags),
+        {**surroundings(wanted), "TLS_SERVER_CERTS_DIR": str(certificates)},
+        limits_of(wanted, hidden, certificates),
+    )
+
+
+def surroundings(wanted: Wanted) -> dict[str, str]:
+    """The environment of a function; what its users set comes last but for what says who it is."""
+    return {
+        **wanted.executable.variables(),
+        **dict(wanted.settings.environment),
+        "FUNCTION_NAME": wanted.package,
+        "REVISION_NAME": wanted.revision,
+        "REVISION_UID": wanted.uid,
+    }
+
+
+def limits_of(wanted: Wanted, hidden: Path, *visible: Path, limits: Limits = SERVER_LIMITS) -> Limits:
+    """The limits of a program that sees, of the control plane's data, its own files and nothing else."""
+    return replace(
+        limits,
+        memory=wanted.settings.memory or limits.memory,
+        hidden=(hidden,),
+        visible=tuple(path for path in (wanted.executable.root, *visible) if path.is_relative_to(hidden)),
+    )

@@ -1,0 +1,173 @@
+"""Functions that are run to completion for each call: JSON in on standard input, JSON out on standard output.
+
+The JSON is protobuf's mapping of RunFunctionRequest and RunFunctionResponse; either spelling of a name is read. An
+answer that leaves `desired` or `context` out means what it was sent; an empty one is empty. Whatever else goes wrong
+(an exit code, no JSON, two values, members nobody knows) fails the call with the program's last words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from planform.functions.errors import (
+    FunctionAnswerInvalid,
+    FunctionAnswerTooLarge,
+    FunctionFailed,
+    FunctionRefused,
+    FunctionTimedOut,
+)
+from planform.functions.runner import FunctionRevision
+from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.functions.wire import CallerCodec, WireError
+from planform.packages.runtimes.containers import oneshot_bundle, oneshot_commands
+from planform.packages.runtimes.launching import Wanted, limits_of, surroundings
+from planform.sandbox import Ended, Finished, Isolation, Limits, run_once
+from planform_sdk.proto import PACKAGES, message_class, messages
+
+CONCURRENT: Final = 8
+_LIMITS: Final = Limits(memory=1 << 30)
+_LAST_LINES: Final = 5
+_CLEAN_UP_LIMITS: Final = Limits(seconds=10.0)
+_KEPT_IF_LEFT_OUT: Final = ("desired", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """How to run it once; `clear_away` is for runs that were cut off."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    limits: Limits
+    isolation: Isolation | None = None
+    clear_away: Sequence[str] = field(default=())
+
+
+class Oneshot:
+    """One revision whose program is started for each call, at most `CONCURRENT` at a time."""
+
+    def __init__(self, wanted: Wanted, *, directory: Path, hidden: Path) -> None:
+        """Raises NotRunnable. `directory` is the revision's own, `hidden` the control plane's data."""
+        self._wanted = wanted
+        self._directory = directory
+        self._limits = limits_of(wanted, hidden, limits=_LIMITS)
+        self._bundle = oneshot_bundle(wanted, directory) if wanted.executable.way.is_container else None
+        self._names = (f"{wanted.revision}-{os.getpid()}-{number}" for number in itertools.count(1))
+        self._turns = asyncio.Semaphore(CONCURRENT)
+        self._codec = CallerCodec()
+        self._program()
+
+    async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+        """Raises the FunctionErrors of transports."""
+        try:
+            sent = self._request.FromString(await self._codec.encode(request))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise FunctionRefused(f"the request cannot be sent: {error}", revision=revision) from error
+        from google.protobuf import json_format
+
+        document = orjson.dumps(_plain(json_format.MessageToDict(sent)))
+        try:
+            async with asyncio.timeout(timeout):
+                async with self._turns:
+                    done = await self._run(document, timeout)
+        except TimeoutError as error:
+            raise FunctionTimedOut("no answer within the step's deadline", revision=revision) from error
+        if not done.ok:
+            _fail(done, revision)
+        try:
+            return await self._codec.decode(self._answer(done.stdout, sent), request)
+        except (orjson.JSONDecodeError, json_format.ParseError, WireError, _NoAnswer) as error:
+            raise FunctionAnswerInvalid(f"its answer is no RunFunctionResponse: {error}", revision=revision) from error
+
+    async def _run(self, document: bytes, timeout: float) -> Finished:
+        program = self._program()
+        limits = replace(program.limits, seconds=timeout)
+        try:
+            done = await run_once(
+                program.command,
+                document,
+                limits,
+                environment=program.environment,
+                isolation=program.isolation,
+            )
+        except asyncio.CancelledError:
+            await _clear_away(program)
+            raise
+        if not done.ok:
+            await _clear_away(program)
+        return done
+
+    def _program(self) -> _Program:
+        if self._bundle is None:
+            command = [*self._wanted.executable.command(), *self._wanted.settings.args]
+            return _Program(command, surroundings(self._wanted), self._limits)
+        run, clear_away = oneshot_commands(self._directory, self._bundle, next(self._names))
+        return _Program(run, {}, self._limits, Isolation.LIMITS_ONLY, clear_away)
+
+    def _answer(self, output: bytes, sent: Any) -> bytes:
+        from google.protobuf import json_format
+
+        if not output.strip():
+            raise _NoAnswer("it wrote nothing to its standard output")
+        document = orjson.loads(output)
+        if not isinstance(document, dict):
+            raise _NoAnswer("it wrote something other than an object")
+        answer = json_format.ParseDict(document, self._response())
+        for name in _KEPT_IF_LEFT_OUT:
+            if name not in document:
+                getattr(answer, name).CopyFrom(getattr(sent, name))
+            elif not answer.HasField(name):
+                getattr(answer, name).SetInParent()
+        if not answer.meta.tag:
+            answer.meta.tag = sent.meta.tag
+        encoded: bytes = answer.SerializeToString()
+        return encoded
+
+    @cached_property
+    def _request(self) -> Any:
+        return message_class(messages(), f"{PACKAGES['v1']}.RunFunctionRequest")
+
+    @cached_property
+    def _response(self) -> Any:
+        return message_class(messages(), f"{PACKAGES['v1']}.RunFunctionResponse")
+
+
+def _plain(value: Any) -> Any:
+    """Whole numbers as such: the protocol knows only floats, and programs that count rarely expect `3.0`."""
+    match value:
+        case dict():
+            return {key: _plain(each) for key, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case float() if value.is_integer() and abs(value) < 1 << 53:
+            return int(value)
+        case _:
+            return value
+
+
+class _NoAnswer(ValueError):
+    """The output is JSON, or nothing, but no answer."""
+
+
+async def _clear_away(program: _Program) -> None:
+    if program.clear_away:
+        await run_once(program.clear_away, b"", _CLEAN_UP_LIMITS, isolation=Isolation.LIMITS_ONLY)
+
+
+def _fail(done: Finished, revision: FunctionRevision) -> NoReturn:
+    match done.why:
+        case Ended.TIMED_OUT:
+            raise FunctionTimedOut("no answer within the step's deadline", revision=revision)
+        case Ended.OUTPUT:
+            raise FunctionAnswerTooLarge("it wrote more than an answer may have", revision=revision)
+    how = f"it ended with exit code {done.code}" if done.why is Ended.EXITED else f"it {done.why}"
+    said = " | ".join(done.last_lines(_LAST_LINES))
+    raise FunctionFailed(f"{how}: {said}" if said else how, revision=revision)

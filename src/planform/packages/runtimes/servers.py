@@ -1,0 +1,209 @@
+"""The processes that serve one revision: started together, watched, and counted as ready once they answer.
+
+A port is held for each of them from before its first start until the last: a process that crashes comes back where it
+was, so callers need not be told, and nobody else can take its place meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Final, Self
+
+from planform.clock import Clock
+from planform.functions.endpoints import ClientTls, Remote
+from planform.packages.runtimes.launching import Launch
+from planform.sandbox import Isolation, Limits, Supervised, run_once
+from planform.sandbox.supervised import Backoff, Running, State, Waiting
+
+_BACKOFF: Final = Backoff(first=0.02, longest=60.0, stable_after=30.0)
+"""A server that was killed is back at once; one that keeps on ending is given more and more time."""
+_CRASH_LOOP: Final = 3
+_LAST_LINES: Final = 5
+_PROBE_SECONDS: Final = 5.0
+_HEALTH: Final = "/grpc.health.v1.Health/Check"
+_SERVING: Final = b"\x08\x01"
+_CLEAN_UP_LIMITS: Final = Limits(seconds=10.0)
+
+
+class HeldPort:
+    """A port of the loopback that is ours to give away. Servers that allow address reuse, as all do, can listen on it
+    while we hold it without listening."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.number = int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Replica:
+    """One process of several. `on_change` hears when `ready` or `problem` may be others."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        *,
+        clock: Clock,
+        answers: Callable[[], asyncio.Task[None]],
+        note: Callable[[str], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._answers = answers
+        self._on_change = on_change
+        self._launch = launch
+        self._probe: asyncio.Task[None] | None = None
+        self._failures = 0  # since it was last known to answer
+        self._code = 0
+        self.ready = False
+        self.answering = False
+        """Whether the process that runs now has answered; `ready` bears with one that was killed and comes back."""
+        self.incarnation = 0
+        self._supervised = Supervised(
+            launch.command,
+            launch.limits,
+            clock=clock,
+            environment=launch.environment,
+            isolation=launch.isolation,
+            backoff=_BACKOFF,
+            on_line=note,
+            on_change=self._on_state,
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why it is not ready, with its last words; nothing in it changes while it only tries again."""
+        if self.ready:
+            return ""
+        if not self._failures:
+            return "it was started and does not answer yet"
+        how = f"exit code {self._code}" if self._code >= 0 else f"signal {-self._code}"
+        said = " | ".join(line.strip() for line in self._supervised.log()[-_LAST_LINES:] if line.strip())
+        return f"it ends by itself ({how})" + (f"; its last words: {said}" if said else "")
+
+    @property
+    def pid(self) -> int | None:
+        state = self._supervised.state
+        return state.pid if isinstance(state, Running) else None
+
+    async def __aenter__(self) -> Self:
+        await self._supervised.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop_probing()
+        await self._supervised.__aexit__()
+        if self._launch.clean_up:
+            await run_once(self._launch.clean_up, b"", _CLEAN_UP_LIMITS, isolation=Isolation.LIMITS_ONLY)
+
+    def _on_state(self, state: State) -> None:
+        self._stop_probing()
+        self.answering = False
+        if isinstance(state, Running):
+            self._probe = self._answers()
+            self._probe.add_done_callback(self._on_answer)
+        elif isinstance(state, Waiting):
+            self._failures += 1
+            self._code = state.code
+            # Once is an accident, and it is back before anybody could be told.
+            if not self.ready or self._failures >= _CRASH_LOOP:
+                self.ready = False
+                self._on_change()
+
+    def _on_answer(self, probe: asyncio.Task[None]) -> None:
+        if probe.cancelled() or probe is not self._probe or probe.exception() is not None:
+            return
+        self._failures = 0
+        self.ready = self.answering = True
+        self.incarnation += 1
+        self._on_change()
+
+    def _stop_probing(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+            self._probe = None
+
+
+class Servers:
+    """All processes of one revision that were started alike, while the `async with` block lasts."""
+
+    def __init__(self, ports: Sequence[HeldPort], replicas: Sequence[Replica], remote: Remote) -> None:
+        self._ports = ports
+        self.replicas = replicas
+        self._remote = remote
+        self._stack = AsyncExitStack()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a call would be taken by somebody."""
+        return any(each.ready for each in self.replicas)
+
+    @property
+    def answering(self) -> bool:
+        return any(each.answering for each in self.replicas)
+
+    @property
+    def remote(self) -> Remote:
+        """Where calls go."""
+        return replace(self._remote, incarnation=sum(each.incarnation for each in self.replicas))
+
+    def show(self, tls: ClientTls) -> None:
+        """From now on, callers show this certificate."""
+        self._remote = replace(self._remote, tls=tls)
+
+    @property
+    def problem(self) -> str:
+        if not self.replicas:
+            return "its runtime configuration asks for no replicas"
+        return "" if self.ready else self.replicas[0].problem
+
+    async def __aenter__(self) -> Self:
+        for port in self._ports:
+            self._stack.callback(port.close)
+        for replica in self.replicas:
+            await self._stack.enter_async_context(replica)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(replica.__aexit__() for replica in self.replicas))
+        self._stack.pop_all()
+        for port in self._ports:
+            port.close()
+
+
+def target_of(ports: Sequence[int]) -> str:
+    """Calls go round robin over all of them."""
+    return "ipv4:" + ",".join(f"127.0.0.1:{port}" for port in ports)
+
+
+async def until_serving(remote: Remote, clock: Clock) -> None:
+    """Return once the server says that it serves; one that knows nothing of health serves as soon as it answers."""
+    import grpc
+
+    assert remote.tls is not None
+    tls = remote.tls
+    options = [
+        ("grpc.ssl_target_name_override", remote.server_name),
+        ("grpc.initial_reconnect_backoff_ms", 20),
+        ("grpc.max_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 1000),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    credentials = grpc.ssl_channel_credentials(tls.authority, tls.key, tls.certificate)
+    async with grpc.aio.secure_channel(remote.target, credentials, options) as channel:
+        check = channel.unary_unary(_HEALTH)
+        while True:
+            try:
+                if await check(b"", timeout=_PROBE_SECONDS, wait_for_ready=True) == _SERVING:
+                    return
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    return
+            await clock.sleep(0.05)
