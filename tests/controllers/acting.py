@@ -102,16 +102,7 @@ class Theatre:
         theatre = cls(bench, namespace)
         await bench.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         await theatre.create(CONFIG_MAP, "target", data={"colour": "red"})
-        known = catalogue(
-            *theatre.functions(),
-            *more,
-            versions=settings.pop("versions", RELEASES),
-            release=settings.pop("release", "0.1"),
-        )
-        settings.setdefault("here", Surroundings(engine="embedded"))
-        theatre.controller = ActionSetController(bench, known, **settings)
-        if start:
-            theatre.controller.start()
+        theatre.use(*more, start=start, **settings)
         try:
             yield theatre
         finally:
@@ -119,6 +110,27 @@ class Theatre:
             for obj in (await bench.client.list(ACTION_SET, namespace=namespace)).items:
                 with suppress(NotFound):
                     await bench.client.delete(ACTION_SET, obj["metadata"]["name"], namespace=namespace)
+
+    def use(self, *more: Any, start: bool = True, **settings: Any) -> None:
+        """Run ActionSets with these functions from now on; what ran them before must have been stopped."""
+        versions, release = settings.pop("versions", RELEASES), settings.pop("release", "0.1")
+        known = catalogue(*self.functions(), *more, versions=versions, release=release)
+        settings.setdefault("here", Surroundings(engine="embedded"))
+        self.controller = ActionSetController(self.bench, known, **settings)
+        if start:
+            self.controller.start()
+
+    async def until_called(self, text: str) -> None:
+        async def check() -> bool:
+            return text in self.calls
+
+        await eventually(check, f"a call with {text}")
+
+    async def idle(self) -> None:
+        async def check() -> bool:
+            return not self.controller.running
+
+        await eventually(check, "nothing runs")
 
     async def create(self, gvk: GroupVersionKind, name: str, **content: Any) -> Object:
         metadata = {"name": name, "namespace": self.namespace, **content.pop("metadata", {})}

@@ -196,10 +196,11 @@ class Run:
         return self.status.started(action.index) or (not action.planned.phases and not self._deleted)
 
     async def _core_phases(self, action: _Running) -> bool:
+        if self._deleted:
+            self._cancel_running_phase(action)
+            return False
         core = self._tools.spawn(self._run_phases(action), f"phases of {action.planned.request.name}")
         self._cores.add(core)
-        if self._deleted:
-            core.cancel()
         try:
             ended = await self._ends(core)
         finally:

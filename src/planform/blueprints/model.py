@@ -174,6 +174,11 @@ def parse_action_set(obj: Mapping[str, Any]) -> ActionSet:
     return ActionSet(actions, spec.get("actionOrder") == "Sequential")
 
 
+def encode_locks(locks: Mapping[str, str]) -> str:
+    """The annotation that keeps them."""
+    return orjson.dumps(dict(locks), option=orjson.OPT_SORT_KEYS).decode()
+
+
 def _locks(text: Any) -> Mapping[str, str]:
     try:
         locks = orjson.loads(text) if isinstance(text, str) else {}

@@ -129,19 +129,39 @@ def plan_again(
     return tuple(planned)
 
 
-def lock_key(action: str, phase: str) -> str:
+def lock_key(action: Action, phase: Phase) -> str:
     """Under what a Blueprint keeps the version that a phase is bound to."""
-    return f"{action}/{phase}"
+    return f"{action.name}/{phase.name}/{phase.function}"
+
+
+def bound_version(blueprint: Blueprint, action: Action, phase: Phase) -> str:
+    """The version that a Blueprint whose policy is Lock binds a phase to; a phase's own funcVersion comes first."""
+    if phase.pin or not blueprint.locks_versions:
+        return ""
+    return blueprint.locks.get(lock_key(action, phase), "")
+
+
+def locks_wanted(blueprint: Blueprint, catalogue: PhaseCatalogue) -> dict[str, str]:
+    """The versions that a Blueprint whose policy is Lock has to bind its phases to: those it has, else those of now.
+
+    A phase whose function cannot be resolved is left out.
+    """
+    wanted = {}
+    for action in blueprint.actions.values() if blueprint.locks_versions else ():
+        for phase in action.all_phases:
+            if phase.pin:
+                continue
+            key = lock_key(action, phase)
+            try:
+                wanted[key] = blueprint.locks.get(key) or catalogue.resolve(Ask(phase.function)).version
+            except ResolutionError:
+                continue
+    return wanted
 
 
 def _ask(phase: Phase, blueprint: Blueprint, action: Action, request: ActionRequest) -> Ask:
-    bound = blueprint.locks.get(lock_key(action.name, phase.name), "") if blueprint.locks_versions else ""
-    return Ask(
-        phase.function,
-        pin=phase.pin,
-        hint=request.preferred_version,
-        lock="" if phase.pin else bound,
-    )
+    lock = bound_version(blueprint, action, phase)
+    return Ask(phase.function, pin=phase.pin, hint=request.preferred_version, lock=lock)
 
 
 def _action(request: ActionRequest, blueprints: Mapping[str, Blueprint]) -> tuple[Blueprint, Action]:

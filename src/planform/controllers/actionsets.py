@@ -16,6 +16,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, Final
 
 from planform.api.kinds import Object
@@ -26,17 +27,24 @@ from planform.blueprints.contract import Surroundings
 from planform.blueprints.errors import BlueprintError, PhaseFailed, PreflightFailed
 from planform.blueprints.execution import GRACE_SECONDS, Run, RunLost, RunTools, Subject
 from planform.blueprints.logs import PhaseLogs
-from planform.blueprints.model import ActionSet, Blueprint, parse_action, parse_action_set, parse_blueprint
+from planform.blueprints.model import (
+    LOCKS_ANNOTATION,
+    ActionSet,
+    Blueprint,
+    encode_locks,
+    parse_action,
+    parse_action_set,
+    parse_blueprint,
+)
 from planform.blueprints.parameters import go_timestamp
-from planform.blueprints.planning import PlannedAction, Trouble, plan, plan_again
+from planform.blueprints.planning import PlannedAction, Trouble, locks_wanted, plan, plan_again
 from planform.blueprints.rendering import Templates
 from planform.client.informer import ObjectKey, key_of
-from planform.client.protocol import Client
 from planform.client.waits import Backoff
 from planform.controllers.action_metrics import ActionMetrics
 from planform.controllers.recording import EventKind
 from planform.controllers.workbench import Workbench
-from planform.controllers.writing import remove_finalizer
+from planform.controllers.writing import merge, remove_finalizer
 from planform.errors import Conflict, NotFound, PlanformError
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_self
@@ -46,6 +54,7 @@ MANAGER: Final = f"planform/{NAME}"
 MOST_AT_ONCE: Final = 200
 """ActionSets that run at a time; the others wait as pending."""
 
+_LOOK_AGAIN: Final = 10.0
 _WRITES: Final = Backoff(first=0.1, most=10, jitter=0.2)
 _WRITE_TRIES: Final = 10
 
@@ -78,6 +87,7 @@ class ActionSetController:
         self._metrics = ActionMetrics(bench.metrics)
         self._runs: dict[str, _Live] = {}
         self._waiting: dict[ObjectKey, None] = {}
+        self._lost: set[str] = set()  # uids of ActionSets that another process took from this one
         self._controller = _WithRuns(
             NAME,
             self.reconcile,
@@ -117,7 +127,7 @@ class ActionSetController:
             else:
                 await self._let_go(obj)
             return Result()
-        if live is not None:
+        if live is not None or uid in self._lost:
             return Result()
         if state in OVER:
             await self._let_go(obj)
@@ -193,16 +203,27 @@ class ActionSetController:
         for name in dict.fromkeys(request.blueprint for request in wanted.actions if request.blueprint):
             try:
                 blueprint = await self._client.get(BLUEPRINT, name, namespace=obj["metadata"]["namespace"])
-                found[name] = parse_blueprint(blueprint)
+                found[name] = await self._bound(blueprint)
             except NotFound:
                 continue
             except BlueprintError as error:
                 troubles.append(Trouble(PreflightFailed(f'Blueprint "{name}": {error}')))
         return found, troubles
 
+    async def _bound(self, obj: Object) -> Blueprint:
+        """The Blueprint; one that keeps its versions gets them here if admission on this engine is not ours."""
+        blueprint = parse_blueprint(obj)
+        locks = locks_wanted(blueprint, self._catalogue)
+        if not blueprint.locks_versions or locks == blueprint.locks:
+            return blueprint
+        await merge(
+            self._client, obj, {"metadata": {"annotations": {LOCKS_ANNOTATION: encode_locks(locks)}}}, manager=MANAGER
+        )
+        return replace(blueprint, locks=locks)
+
     def _live(self, obj: Object, planned: tuple[PlannedAction, ...], wanted: ActionSet) -> _Live:
         metadata, uid = obj["metadata"], obj["metadata"]["uid"]
-        live = _Live(self._client, obj, self._runner)
+        live = _Live(self._bench, obj, self._runner)
 
         def tell(kind: EventKind, reason: str, message: str) -> None:
             self._bench.events.record(obj, kind, reason, message, by=NAME)
@@ -239,16 +260,17 @@ class ActionSetController:
         self._controller.spawn(self._bench.gate.run(NAME, self._run(live, status)), f"actionset {live.key}")
 
     async def _run(self, live: _Live, status: RunStatus) -> None:
+        """Run to the end and store it; until then the ActionSet counts as run by us, or a reconcile would go on too."""
         try:
-            await live.run.execute(status)
-            state = status.state
+            await self._execute(live, status)
+            await live.finish()
+            self._ended(live.obj, status.state)
         except RunLost:
             _logger.warning("ActionSet %s is run by another process", live.key)
-            return
-        except Exception as error:  # our own mistake must not leave an ActionSet that runs for ever
-            _logger.exception("running ActionSet %s failed", live.key)
-            status.trouble(Trouble(PhaseFailed(f"internal error: {type(error).__name__}: {error}")))
-            state = status.ended()
+            self._lost.add(live.uid)
+        except PlanformError as error:
+            _logger.error("the end of ActionSet %s could not be stored: %s", live.key, error)
+            self._controller.queue.add_after(live.key, _LOOK_AGAIN)
         finally:
             del self._runs[live.uid]
             self._metrics.running(len(self._runs))
@@ -256,17 +278,18 @@ class ActionSetController:
                 key = next(iter(self._waiting))
                 del self._waiting[key]
                 self._controller.queue.add(key)
-        try:
-            await live.finish()
-        except RunLost:
-            return
-        except PlanformError as error:
-            _logger.error("the end of ActionSet %s could not be stored: %s", live.key, error)
-            self._controller.queue.add(live.key)
-            return
-        self._ended(live.obj, status, state)
 
-    def _ended(self, obj: Object, status: RunStatus, state: str) -> None:
+    async def _execute(self, live: _Live, status: RunStatus) -> None:
+        try:
+            await live.run.execute(status)
+        except Exception as error:  # our own mistake must not leave an ActionSet that runs for ever
+            if _is_loss(error):
+                raise RunLost from error
+            _logger.exception("running ActionSet %s failed", live.key)
+            status.trouble(Trouble(PhaseFailed(f"internal error: {error!r}")))
+            status.ended()
+
+    def _ended(self, obj: Object, state: str) -> None:
         self._metrics.ended(state)
         if state == "complete":
             self._tell(
@@ -286,7 +309,7 @@ class ActionSetController:
         finalizers = [each for each in metadata.get("finalizers") or () if each != ACTION_SET_FINALIZER]
         stored = {**obj, "metadata": {**metadata, "finalizers": finalizers}, "status": status.wire}
         await self._client.update(stored, manager=MANAGER)
-        self._ended(obj, status, status.state)
+        self._ended(obj, status.state)
 
     def _warn(self, obj: Object, planned: tuple[PlannedAction, ...], status: RunStatus) -> None:
         """Tell what users should know about the versions: status, event, log and metric, each once."""
@@ -304,16 +327,21 @@ class ActionSetController:
         self._bench.events.record(obj, kind, reason, message, by=NAME)
 
 
+def _is_loss(error: Exception) -> bool:
+    return isinstance(error, RunLost) or (isinstance(error, ExceptionGroup) and error.subgroup(RunLost) is not None)
+
+
 class _Live:
     """A run and the ActionSet that it writes to; nobody else writes its status."""
 
     run: Run
 
-    def __init__(self, client: Client, obj: Object, runner: str) -> None:
+    def __init__(self, bench: Workbench, obj: Object, runner: str) -> None:
         self.key = key_of(obj)
         self.uid: str = obj["metadata"]["uid"]
         self.obj = obj
-        self._client = client
+        self._bench = bench
+        self._client = bench.client
         self._runner = runner
         self._status: RunStatus
         self._written = 0
@@ -356,7 +384,7 @@ class _Live:
                 if isinstance(error, Conflict):
                     await self._read_again()
                 if failures > 1:
-                    await asyncio.sleep(min(0.1 * 2.0 ** (failures - 2), 10.0))
+                    await self._bench.clock.sleep(_WRITES.delay(failures - 1, self._bench.rng))
             else:
                 self.obj, self._written = stored, changes
                 return
