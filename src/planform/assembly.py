@@ -105,6 +105,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             credentials=SecretCredentials(parts.client),
             clock=parts.clock,
             cache=cache,
+            is_blind=functions.is_blind,
         )
         population = Population(parts.metrics)
         compositions = LiveCompositions(parts.client, parts.plane)

@@ -31,8 +31,12 @@ class CompiledFunction:
 
     deterministic = True
 
-    def __init__(self, name: str, compile_input: Compile) -> None:
+    def __init__(
+        self, name: str, compile_input: Compile, *, sees_bookkeeping: Callable[[Any], bool] = lambda _: True
+    ) -> None:
         self.name = name
+        self.sees_bookkeeping = sees_bookkeeping
+        """Whether with this input its answer may depend on what the control plane itself keeps in the XR."""
 
         # The text of the input is the key, and what the program is made of: so nobody else holds what it keeps.
         @lru_cache(maxsize=CACHED_INPUTS)

@@ -45,6 +45,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     observed: bytes = b""
     """The digest of the XR and its composed resources, as the functions saw them."""
+    version: str = ""
+    """The XR's resource version after the pass had written to it, if nothing else had changed by then; only for
+    functions that do not look at what the control plane keeps in the XR."""
+    resources: bytes = b""
+    """The digest of the composed resources alone, beside `version`."""
     revision: str = ""
     functions: tuple[tuple[str, str], ...] = ()
     """Of each step, the digest of the function revision that answered."""

@@ -22,6 +22,7 @@ from planform import __version__
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
 from planform.builtin import BuiltinName, find_builtin, list_builtins
+from planform.builtin.compiled import CompiledFunction
 from planform.client.informer import Change, Informer
 from planform.client.waits import time_limit
 from planform.controllers.workbench import Workbench
@@ -120,6 +121,12 @@ class LiveFunctions:
             if each.version.id == revision.name:
                 return each.endpoint
         return None
+
+    def is_blind(self, revision: FunctionRevision, given: Object | None) -> bool:
+        """Whether a function with this input certainly does not look at what the control plane keeps in the XR."""
+        endpoint = self.endpoint(revision)
+        builtin = find_builtin(endpoint.name) if isinstance(endpoint, InProcess) else None
+        return isinstance(builtin, CompiledFunction) and not builtin.sees_bookkeeping(given)
 
     def subscribe(self, callback: OnChange) -> Callable[[], None]:
         """Tell `callback` the functions that from now on may be resolved or called otherwise; gives what ends that."""

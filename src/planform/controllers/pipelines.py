@@ -25,7 +25,7 @@ from planform.features import FeatureGates
 from planform.functions.cache import ResponseCache
 from planform.functions.errors import CredentialsUnavailable
 from planform.functions.resolution import Catalogue, Resolution
-from planform.functions.runner import CredentialSource, FunctionRunner, ResourceReader
+from planform.functions.runner import CredentialSource, FunctionRevision, FunctionRunner, ResourceReader
 from planform.functions.values import Requirements, ResourceSelector, SchemaSelector, State
 
 Capability = Literal["composition", "operation"]
@@ -44,6 +44,8 @@ class Pipelines:
     credentials: CredentialSource
     clock: Clock
     cache: ResponseCache | None = None
+    is_blind: Callable[[FunctionRevision, Object | None], bool] = lambda _revision, _input: False
+    """Whether a function with this input certainly does not look at what the control plane keeps in the XR."""
 
     async def run(
         self,

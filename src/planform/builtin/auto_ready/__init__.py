@@ -103,4 +103,4 @@ def _errors(spec: Input) -> Iterator[FieldError]:
     yield from path_errors("celHealthCheckCustomizationFrom", spec.cel_health_check_customization_from)
 
 
-function: Final = CompiledFunction("auto-ready", _compile)
+function: Final = CompiledFunction("auto-ready", _compile, sees_bookkeeping=lambda _: False)

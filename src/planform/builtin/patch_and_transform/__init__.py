@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from planform.builtin.bookkeeping import patches_see_bookkeeping
 from planform.builtin.compiled import CompiledFunction, Program
 from planform.builtin.inputs import check_kind, convert_input, refuse_invalid
 from planform.builtin.patch_and_transform.inputs import FREE_FORM, Resources
@@ -28,4 +29,13 @@ def _compile(value: Any) -> Program:
     return compile_program(spec)
 
 
-function: Final = CompiledFunction("patch-and-transform", _compile)
+def _sees_bookkeeping(value: Any) -> bool:
+    """Whether some patch takes from the XR what the control plane keeps there; True of an input that is none."""
+    try:
+        sections = [*value.get("resources", ()), *value.get("patchSets", ()), value.get("environment") or {}]
+        return any(patches_see_bookkeeping(each.get("patches") or ()) for each in sections)
+    except (AttributeError, TypeError):
+        return True
+
+
+function: Final = CompiledFunction("patch-and-transform", _compile, sees_bookkeeping=_sees_bookkeeping)

@@ -58,7 +58,7 @@ from planform.controllers.workbench import Workbench
 from planform.controllers.writing import remove_finalizer
 from planform.errors import Conflict, Invalid, NotFound, PlanformError
 from planform.functions.errors import FunctionError, ResolutionError
-from planform.functions.sending import observed_digest
+from planform.functions.sending import digest_of, observed_digest
 from planform.functions.values import State
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.gotime import parse_duration
@@ -147,6 +147,16 @@ class _Pass:
         last: int | None = self.standing.generation if self.standing is not None else None
         last = last or ((self.xr.get("status") or {}).get("planform") or {}).get("generation")
         return bool(last != self.xr["metadata"].get("generation"))
+
+    @property
+    def is_echo(self) -> bool:
+        """Whether all that changed is what the last pass wrote to the XR, and no function looks at that."""
+        last = self.standing
+        return (
+            last is not None
+            and last.version == self.xr["metadata"]["resourceVersion"]
+            and last.resources == digest_of(self.observed.state.resources)
+        )
 
     @property
     def trigger(self) -> str:
@@ -247,7 +257,7 @@ class CompositeReconciler:
         last = work.standing
         if last is None or not last.settled or work.chosen.fields or not work.digest:
             return False
-        if last.observed != work.digest or last.revision != work.chosen.revision:
+        if last.revision != work.chosen.revision or not (last.observed == work.digest or work.is_echo):
             return False
         if last.expires is None and not last.deterministic:
             return False
@@ -361,6 +371,7 @@ class CompositeReconciler:
         if not edited and (told or applied.writes or work.xr is not before):
             why = applied.dispute or "its pipeline gives something else each time it is run"
             self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
+        is_blind = self._is_blind(work, outcome)
         depends = work.dependencies() | {named(each, work.xr) for each in (*decided.references, *watched)}
         expires = None if outcome.ttl is None else self._bench.clock.now().timestamp() + outcome.ttl
         self._fleet.remember(
@@ -378,6 +389,8 @@ class CompositeReconciler:
                 requirements=dict(outcome.requirements),
                 intents=applied.intents,
                 status=intended,
+                version=self._version_left(work, told) if is_blind else "",
+                resources=digest_of(work.observed.state.resources) if is_blind else b"",
                 generation=int(work.xr["metadata"].get("generation") or 0),
                 deterministic=all(_is_deterministic(step) for step in outcome.steps),
                 expires=expires,
@@ -390,10 +403,26 @@ class CompositeReconciler:
             raise _failure(applied.errors)
         return self._come_back(work.xr, expires)
 
+    def _is_blind(self, work: _Pass, outcome: PipelineOutcome) -> bool:
+        """Whether none of the functions that were run looks at what the control plane keeps in the XR."""
+        inputs = {step.name: step.input for step in work.steps if step.input_ref is None}
+        return all(
+            step.step in inputs
+            and step.revision is not None
+            and self._tools.pipelines.is_blind(step.revision, inputs[step.step])
+            for step in outcome.steps
+        )
+
+    def _version_left(self, work: _Pass, told: Object | None) -> str:
+        """The XR's version after the pass, if nobody but the pass has changed it since it was read."""
+        after = (told or work.xr)["metadata"]
+        same = all(after.get(name) == work.xr["metadata"].get(name) for name in ("generation", "labels", "annotations"))
+        return str(after["resourceVersion"]) if same else ""
+
     async def _tell(
         self, work: _Pass, outcome: PipelineOutcome, decided: Plan, applied: Applied, watched: list[Object]
-    ) -> tuple[bytes, bool]:
-        """The XR's status after its plan was carried out; gives its digest and whether it was written."""
+    ) -> tuple[bytes, Object | None]:
+        """The XR's status after its plan was carried out; gives its digest, and the XR if it was written."""
         xr, legacy = work.xr, self._definition.style == "legacy"
         fields: Object = {
             "watchedResourceRefs": watched or None,

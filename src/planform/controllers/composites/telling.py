@@ -52,8 +52,8 @@ class Teller:
         problems: Sequence[Object],
         fields: Mapping[str, Any],
         last: bytes = b"",
-    ) -> tuple[bytes, bool]:
-        """Write the status unless it says so already; gives its digest and whether it was written.
+    ) -> tuple[bytes, Object | None]:
+        """Write the status unless it says so already; gives its digest, and the XR if it was written.
 
         `last` is the digest of what was applied last: the same again, and still in place, need not be applied.
         """
@@ -67,18 +67,17 @@ class Teller:
         )
         intended, found = digest_of(status), xr.get("status") or {}
         if found == status or (last == intended and contains(found, status)):
-            return intended, False
+            return intended, None
         metadata = {name: xr["metadata"][name] for name in ("name", "namespace", "uid") if xr["metadata"].get(name)}
         with self._fleet.own_write(xr) as done:
-            done(
-                await self._bench.client.apply(
-                    {"apiVersion": xr["apiVersion"], "kind": xr["kind"], "metadata": metadata, "status": status},
-                    manager=COMPOSITE_MANAGER,
-                    force=True,
-                    subresource="status",
-                )
+            written = await self._bench.client.apply(
+                {"apiVersion": xr["apiVersion"], "kind": xr["kind"], "metadata": metadata, "status": status},
+                manager=COMPOSITE_MANAGER,
+                force=True,
+                subresource="status",
             )
-        return intended, True
+            done(written)
+        return intended, written
 
     async def failed_run(self, xr: Object, outcome: PipelineOutcome, error: PlanformError) -> None:
         """A step failed, or what all of them want cannot be: say why. What the run did not come to is unknown."""
