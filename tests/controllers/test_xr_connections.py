@@ -7,20 +7,30 @@ from typing import Any
 
 import pytest
 
-from planform.api.kinds import Object, gvk
+from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.api.names import CLUSTER_NOP_RESOURCE, RECONCILE_REQUESTED_ANNOTATION, SECRET
 from planform.controllers.workbench import Workbench
-from tests.controllers.composing import NAMESPACE, Platform, a_platform, annotated, becomes, from_xr, reading, script
+from tests.controllers.composing import (
+    NAMESPACE,
+    NOP,
+    Platform,
+    a_platform,
+    annotated,
+    becomes,
+    from_xr,
+    reading,
+    script,
+)
 from tests.harness.planes import read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def database(secret: str, user: str) -> Object:
+def database(secret: str, user: str, kind: GroupVersionKind = CLUSTER_NOP_RESOURCE) -> Object:
     """A step that composes a resource with a connection secret, and passes what is in it on."""
     thing = {
-        "apiVersion": CLUSTER_NOP_RESOURCE.api_version,
-        "kind": CLUSTER_NOP_RESOURCE.kind,
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
         "spec": {
             "forProvider": {
                 "conditionAfter": [{"time": "0s", "conditionType": "Ready", "conditionStatus": "True"}],
@@ -138,3 +148,21 @@ async def test_connection_secrets_are_filtered_kept_and_never_taken_from_others(
         await becomes(lambda: data_of(platform, f"{unique}-filtered"), {"user": "me"}, "it is made again")
         await platform.client.delete(SECRET, f"{unique}-theirs", namespace=NAMESPACE)
         await becomes(lambda: data_of(platform, f"{unique}-theirs"), {"user": "me"}, "it could be published at last")
+
+
+async def test_a_modern_xr_publishes_connection_details_in_a_secret_that_it_composes(
+    bench: Workbench, unique: str
+) -> None:
+    async with a_platform(bench, unique) as platform:
+        await platform.compose(database(f"{unique}-inner", "me", NOP))
+        xr = await platform.create()
+        name = f"{xr['metadata']['name']}-connection"
+        await becomes(lambda: data_of(platform, name), {"user": "me", "password": "secret"}, "it is composed")
+        await platform.compose(database(f"{unique}-inner", "you", NOP))
+        await becomes(lambda: data_of(platform, name), {"user": "you", "password": "secret"}, "it follows")
+        xr = await platform.ready(xr)
+        assert "writeConnectionSecretToRef" not in xr["spec"]["crossplane"] and "connectionDetails" not in xr["status"]
+        references = {(each["kind"], each["name"]) for each in xr["spec"]["crossplane"]["resourceRefs"]}
+        assert ("Secret", name) in references
+        await platform.client.delete(SECRET, name, namespace=NAMESPACE)
+        await becomes(lambda: data_of(platform, name), {"user": "you", "password": "secret"}, "it is made again")

@@ -10,7 +10,6 @@ import pytest
 
 from planform.api.kinds import Object, gvk
 from planform.api.names import COMPOSITION, CRD, ENVIRONMENT_CONFIG, SECRET, XRD
-from planform.controllers.composites import thrash
 from planform.controllers.workbench import Workbench
 from tests.controllers.composing import (
     CONFIG_MAP,
@@ -25,7 +24,7 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import condition_of, eventually, until_condition
+from tests.harness.planes import eventually, read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -241,39 +240,53 @@ def _spec(obj: Object) -> Object:
     return {"metadata": {**obj["metadata"], "resourceVersion": "", "managedFields": []}, "spec": obj["spec"]}
 
 
-async def test_two_writers_that_undo_each_other_are_slowed_down_and_named_and_the_last_change_counts(
-    bench: Workbench, unique: str, monkeypatch: pytest.MonkeyPatch
+def a_kind(group: str) -> Object:
+    """The definition of a cluster-scoped kind `Thing`."""
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": CRD.api_version,
+        "kind": CRD.kind,
+        "metadata": {"name": f"things.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Thing", "listKind": "ThingList", "plural": "things", "singular": "thing"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": free}}],
+        },
+    }
+
+
+async def test_kinds_may_come_go_and_come_again_while_xrs_require_and_compose_them(
+    bench: Workbench, unique: str
 ) -> None:
-    monkeypatch.setattr(thrash, "BURST", 3)
-    monkeypatch.setattr(thrash, "BURST_PER_RESOURCE", 0)
-    monkeypatch.setattr(thrash, "PROBE_SECONDS", 1.0)
-    monkeypatch.setattr(thrash, "COOLDOWN_SECONDS", 2.0)
     async with a_platform(bench, unique) as platform:
-        await platform.compose(templates(config_map("a", x="ours", y="same")))
-        xr = await platform.ready(await platform.create())
-        [found] = (await platform.composed(xr)).values()
+        client, kind = platform.client, gvk(f"{unique}.example.net/v1", "Thing")
+        composed = {"_key": "thing", "apiVersion": kind.api_version, "kind": "Thing", "spec": {"x": "1"}}
+        await platform.compose(templates(composed), reading({"all": {"apiVersion": kind.api_version, "kind": "Thing"}}))
+        xr = await platform.failed(await platform.create(), "Unsynced resources: thing")
+        definition = a_kind(kind.group)
+        for turn in ("first", "second"):
+            await client.create(definition)
+            await until_condition(client, definition, "Established")
+            await until_condition(client, xr, "Synced")
+            [made] = (await platform.composed(xr, kind)).values()
+            name = made["metadata"]["name"]
+            await seen(platform, xr, f"all/{name}=None")
+            given = {"apiVersion": kind.api_version, "kind": "Thing", "data": {"x": turn}}
+            await client.create({**given, "metadata": {"name": unique, "namespace": NAMESPACE}})
+            await seen(platform, xr, f"all/{name}=None", f"all/{unique}={turn}")
+            await client.delete(kind, name, namespace=NAMESPACE)
 
-        async def is_ours() -> bool:
-            return bool((await platform.composed(xr))["a"]["data"]["x"] == "ours")
+            async def again() -> bool:
+                return made["metadata"]["uid"] not in {  # noqa: B023
+                    each["metadata"]["uid"] for each in (await platform.composed(xr, kind)).values()
+                } and bool(await platform.composed(xr, kind))
 
-        async def open_() -> Object | None:
-            now = await platform.get(xr)
-            return now if (condition_of(now, "Responsive") or {}).get("status") == "False" else None
+            await eventually(again, "it is made again")
+            await client.delete(CRD, definition["metadata"]["name"])
 
-        for turn in range(30):
-            await platform.edit(CONFIG_MAP, found, {"data": {"x": f"theirs {turn}"}}, manager="the-other-one")
-            if await open_():
-                break
-            await eventually(is_ours, "it is corrected")
-        held = await open_()
-        assert held is not None
-        condition = condition_of(held, "Responsive") or {}
-        assert condition["reason"] == "WatchCircuitOpen"
-        assert "field data.x of ConfigMap" in condition["message"] and '"the-other-one"' in condition["message"]
-        assert "apiextensions.crossplane.io/composed/" in condition["message"]
-        await platform.until_event(xr, "WatchCircuitOpen", "data.x")
-        # What came while it was held back is not lost, and a change of the XR does not wait at all.
-        await eventually(is_ours, "the last change is corrected as well")
-        await platform.until(
-            xr, lambda xr: (condition_of(xr, "Responsive") or {}).get("status") == "True", "it is responsive again"
-        )
+            async def gone() -> bool:
+                return await read(client, CRD, definition["metadata"]["name"]) is None
+
+            await eventually(gone, "the kind is gone")
+            await platform.failed(xr, "Unsynced resources: thing")

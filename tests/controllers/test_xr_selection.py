@@ -263,3 +263,32 @@ async def test_an_enforced_update_policy_overrides_that_of_the_xrs(bench: Workbe
         xrd = {"metadata": {"name": f"apps.{platform.group}"}}
         await platform.edit(XRD, xrd, {"spec": {"enforceCompositionUpdatePolicy": "Automatic"}})
         await on(platform, xr, two)
+
+
+async def test_an_xr_may_change_its_composition_and_outlives_one_that_is_deleted(bench: Workbench, unique: str) -> None:
+    one, two = f"{unique}-one", f"{unique}-two"
+    async with a_platform(bench, unique) as platform:
+        first = await platform.compose(version("1"), name=one)
+        second = await platform.compose(
+            templates(config_map("it", version="2"), config_map("more", version="2")), name=two
+        )
+        automatic = await platform.create("automatic", compositionRef={"name": one})
+        manual = await platform.create("manual", compositionRef={"name": one}, compositionUpdatePolicy="Manual")
+        for xr in (automatic, manual):
+            await on(platform, xr, first)
+        before = (await platform.composed(automatic))["it"]
+        for xr in (automatic, manual):
+            await platform.merge(xr, {"spec": {"crossplane": {"compositionRef": {"name": two}}}})
+        await on(platform, automatic, second)
+        composed = await platform.composed(automatic)
+        assert composed.keys() == {"it", "more"} and composed["it"]["metadata"]["uid"] == before["metadata"]["uid"]
+        # A pinned revision is one of the composition before, and what to do about it is said.
+        await platform.failed(manual, "set compositionRevisionRef to one of its revisions, or remove it")
+        await platform.merge(manual, {"spec": {"crossplane": {"compositionRevisionRef": None}}})
+        await on(platform, manual, second)
+        await bench.client.delete(COMPOSITION, two)
+        await platform.failed(automatic, f'composition "{two}" has no revisions')
+        assert (await platform.composed(automatic)).keys() == {"it", "more"}
+        again = await platform.compose(version("3"), name=two)
+        await on(platform, automatic, again)
+        assert (await platform.composed(automatic))["it"]["data"] == {"version": "3"}
