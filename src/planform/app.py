@@ -50,6 +50,7 @@ from planform.reconcile.sources import Watches
 from planform.store import Codec, Store, Synchronous, open_store, remove_abandoned
 from planform.telemetry.looplag import LoopLag
 from planform.telemetry.metrics import Registry
+from planform.telemetry.tracing import PassTracer, Tracer, open_telemetry_tracer
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Settings:
     audit_log: Path | None = None
     encrypt_secrets: bool = False
     event_ttl: timedelta = timedelta(hours=1)
+    otlp_endpoint: str = ""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -151,6 +153,7 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
                     metrics=metrics,
                     data=directory,
                     features=settings.features,
+                    tracer=_tracer(settings, stack),
                     concurrency=settings.max_concurrent_reconciles,
                     poll_interval=settings.poll_interval,
                     usage_guard=usages,
@@ -228,6 +231,15 @@ async def _handler(
         observers=tuple(observers),
         offload=offload,
     )
+
+
+def _tracer(settings: Settings, stack: AsyncExitStack) -> Tracer:
+    """Traces go to a collector if one is named; else nothing is imported and nothing is kept."""
+    if not settings.otlp_endpoint:
+        return PassTracer()
+    tracer = open_telemetry_tracer(settings.otlp_endpoint)
+    stack.callback(tracer.close)
+    return tracer
 
 
 def _mounts(controllers: Controllers) -> dict[tuple[str, ...], Mount]:

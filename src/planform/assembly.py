@@ -96,7 +96,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
         functions = await stack.enter_async_context(LiveFunctions(bench))
-        call = await stack.enter_async_context(runner(functions, metrics=parts.metrics, data=parts.data))
+        call = await stack.enter_async_context(
+            runner(functions, metrics=parts.metrics, data=parts.data, tracer=parts.tracer)
+        )
         cache = ResponseCache(parts.clock, metrics=parts.metrics)
         pipelines = Pipelines(
             resolver=resolver_of(lambda: functions.catalogue, parts.features),

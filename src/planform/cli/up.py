@@ -66,6 +66,13 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="Whether a power cut may lose the last moments.",
 )
 @click.option("--audit-log", type=click.Path(dir_okay=False, path_type=Path), help="Write a line for every request.")
+@click.option(
+    "--otlp-endpoint",
+    envvar="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    metavar="URL",
+    default="",
+    help="Send a trace of every reconcile to this OTLP/HTTP collector, as http://127.0.0.1:4318/v1/traces.",
+)
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -97,6 +104,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         synchronous="FULL" if options["durability"] == "full" else "NORMAL",
         audit_log=options["audit_log"],
         encrypt_secrets=options["encrypt_secrets"],
+        otlp_endpoint=options["otlp_endpoint"],
     )
     set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
     run_loop(_serve(settings))

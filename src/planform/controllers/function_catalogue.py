@@ -35,6 +35,7 @@ from planform.functions.semver import parse_semver
 from planform.packages.endpoints import SecretRef, runs_elsewhere, serving, tls_secret_of
 from planform.reconcile.sources import Subscription
 from planform.telemetry.metrics import Registry
+from planform.telemetry.tracing import Tracer
 
 if TYPE_CHECKING:
     from planform.functions.grpc_transport import CallLimits
@@ -317,6 +318,7 @@ async def runner(
     metrics: Registry | None = None,
     limits: CallLimits | None = None,
     data: Path | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[FunctionRunner]:
     """Calls every function where it serves, until the block ends; calls in flight are then cancelled.
 
@@ -329,7 +331,7 @@ async def runner(
     except ImportError:  # the extra `functions` is not installed; RoutingRunner says so when it is needed
         yield RoutingRunner(live, builtins)
         return
-    async with GrpcRunner(live, limits=limits or CallLimits(), metrics=metrics) as remote:
+    async with GrpcRunner(live, limits=limits or CallLimits(), metrics=metrics, tracer=tracer) as remote:
         unsubscribe = live.subscribe(lambda _: remote.retain(live.remote))
         try:
             yield RoutingRunner(live, builtins, remote)

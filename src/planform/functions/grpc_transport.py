@@ -37,6 +37,7 @@ from planform.functions.values import FunctionRequest, FunctionResponse, Severit
 from planform.functions.wire import CallerCodec, ObjectTooLarge, WireError
 from planform.reconcile.gate import Gate
 from planform.telemetry.metrics import Registry
+from planform.telemetry.tracing import PassTracer, Tracer, format_traceparent
 from planform_sdk.proto import METHODS
 
 _SERVICE_CONFIG: Final = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
@@ -87,8 +88,10 @@ class GrpcRunner:
         limits: CallLimits = CallLimits(),  # noqa: B008  # frozen
         codec: CallerCodec | None = None,
         metrics: Registry | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._endpoints = endpoints
+        self._tracer: Tracer = tracer if tracer is not None else PassTracer()
         self._limits = limits
         self._codec = codec or CallerCodec()
         self._connections: dict[tuple[str, str], _Connection] = {}
@@ -229,8 +232,10 @@ class GrpcRunner:
         self._requests.labels(revision.function, revision.name, version).inc()
         started = time.monotonic()
         try:
-            call = connection.calls[version](data, timeout=max(0.001, deadline - started))
-            answer: bytes = await call
+            with self._tracer.span("call", attributes={"revision": revision.name, "bytes": len(data)}) as span:
+                trace = [("traceparent", format_traceparent(span.context))] if span.context is not None else None
+                call = connection.calls[version](data, timeout=max(0.001, deadline - started), metadata=trace)
+                answer: bytes = await call
             connection.deterministic = _says_deterministic(await call.trailing_metadata())
         except grpc.aio.AioRpcError as error:
             self._count(revision, version, error.code().name, started)
