@@ -262,7 +262,7 @@ class _Sessions:
         self.certificate = identity.certificate
         trust: ssl.SSLContext | bool = True
         if connection.server.startswith("https:"):
-            trust = _tls_context(connection, identity)
+            trust = tls_context(connection, identity)
         headers = {"User-Agent": user_agent}
         self.requests = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=limits.connections, ssl=trust),
@@ -277,7 +277,8 @@ class _Sessions:
         await self.watches.close()
 
 
-def _tls_context(connection: Connection, identity: Identity) -> ssl.SSLContext:
+def tls_context(connection: Connection, identity: Identity) -> ssl.SSLContext:
+    """How to trust the server of a connection, and who to be there. Raises Unauthorized for what cannot be used."""
     if connection.insecure:
         context = ssl.create_default_context()
         context.check_hostname = False

@@ -1,0 +1,208 @@
+"""Directories as tar streams, and tar streams as backups of a repository.
+
+A tar stream is how files travel: from a directory of this machine, or from a container, into a repository and back. It
+is kept in a temporary file on the way, so that memory does not grow with the data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import IO, Final
+
+from planform.blueprints.errors import PhaseFailed
+from planform.blueprints.functions.repository import CHUNK, Damaged, Entry, Manifest, Repository
+
+Tell = Callable[[int, int], None]
+"""Called with the bytes done and the bytes in all."""
+
+_BLOCK: Final = tarfile.BLOCKSIZE
+_STAGING: Final = ".planform-restore-"
+
+
+def pack(directory: Path, into: IO[bytes]) -> None:
+    """Write everything below a directory as a tar stream. Blocks: call it in a thread. Raises PhaseFailed."""
+    if not directory.is_dir():
+        raise PhaseFailed(f'"{directory}" is no directory')
+    try:
+        with tarfile.open(fileobj=into, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+            for path in sorted(directory.rglob("*")):
+                if path.is_symlink() or path.is_file() or path.is_dir():  # sockets and devices have no content
+                    tar.add(path, arcname=path.relative_to(directory).as_posix(), recursive=False)
+    except OSError as error:
+        raise PhaseFailed(f'cannot read "{directory}": {error}') from error
+
+
+def unpack(stream: IO[bytes], target: Path) -> None:
+    """Lay the files of a tar stream over a directory. Blocks: call it in a thread. Raises PhaseFailed.
+
+    All of them are written beside the target first and then moved, each at once: a stream that is broken, or a disk
+    that is full, changes nothing. Names that lead out of the directory are refused.
+    """
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=target))
+        try:
+            with tarfile.open(fileobj=stream, mode="r:") as tar:
+                tar.extractall(staging, filter="tar")
+            _move(staging, target)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except (OSError, tarfile.TarError) as error:
+        raise PhaseFailed(f'cannot restore to "{target}": {error}') from error
+
+
+def _move(source: Path, target: Path) -> None:
+    for path in sorted(source.iterdir()):
+        place = target / path.name
+        if path.is_dir() and not path.is_symlink():
+            if place.is_symlink() or place.is_file():
+                place.unlink()  # following a link could lead out of the target
+            place.mkdir(exist_ok=True)
+            _move(path, place)
+            shutil.copystat(path, place)
+        else:
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            path.replace(place)
+
+
+async def store_archive(
+    repository: Repository, stream: IO[bytes], backup: str, *, created: str, source: str, tell: Tell
+) -> Manifest:
+    """Keep a tar stream as it is, in pieces of this backup's own."""
+    total = stream.seek(0, os.SEEK_END)
+    files, size = await asyncio.to_thread(_measured, stream)
+    chunks: list[str] = []
+    stored = done = 0
+    async for data in _pieces(stream, 0, total):
+        chunks.append(repository.digest(data))
+        stored += await repository.write(f"archives/{backup}/{len(chunks) - 1:06d}", data)
+        done += len(data)
+        tell(done, total)
+    manifest = Manifest(
+        id=backup,
+        format="archive",
+        created=created,
+        files=files,
+        size=size,
+        stored=stored,
+        chunks=tuple(chunks),
+        source=source,
+    )
+    await repository.write_manifest(manifest)
+    return manifest
+
+
+async def store_files(
+    repository: Repository, stream: IO[bytes], backup: str, *, created: str, source: str, tell: Tell
+) -> Manifest:
+    """Keep the files of a tar stream; pieces that the repository has already are not stored again."""
+    total = stream.seek(0, os.SEEK_END)
+    known = {each.key.rpartition("/")[2] for each in await repository.location.list(f"{repository.prefix}/chunks/")}
+    entries: list[Entry] = []
+    stored = 0
+    for member in await asyncio.to_thread(_members, stream):
+        digests: list[str] = []
+        if member.isreg():
+            async for data in _pieces(stream, member.offset_data, member.size):
+                digest = await asyncio.to_thread(repository.digest, data)
+                if digest not in known:
+                    stored += await repository.write(f"chunks/{digest}", data)
+                    known.add(digest)
+                digests.append(digest)
+        entries.append(_entry(member, tuple(digests)))
+        tell(member.offset_data + member.size, total)
+    manifest = Manifest(
+        id=backup,
+        format="files",
+        created=created,
+        files=sum(entry.type == "0" for entry in entries),
+        size=sum(entry.size for entry in entries),
+        stored=stored,
+        entries=tuple(entries),
+        source=source,
+    )
+    await repository.write_manifest(manifest)
+    return manifest
+
+
+async def fetch(repository: Repository, manifest: Manifest, into: IO[bytes], *, tell: Tell) -> None:
+    """Write a backup as a tar stream, every piece compared with its checksum. Raises Damaged."""
+    done = 0
+    for index, digest in enumerate(manifest.chunks):
+        data = await repository.read_chunk(f"archives/{manifest.id}/{index:06d}", digest)
+        await asyncio.to_thread(into.write, data)
+        done += len(data)
+        tell(done, manifest.size)
+    for entry in manifest.entries:
+        into.write(_header(entry))
+        written = 0
+        for digest in entry.chunks:
+            data = await repository.read_chunk(f"chunks/{digest}", digest)
+            await asyncio.to_thread(into.write, data)
+            written += len(data)
+        if written != entry.size:
+            raise Damaged(f'"{entry.name}" has {written} bytes instead of {entry.size}')
+        into.write(bytes(-written % _BLOCK))
+        done += written
+        tell(done, manifest.size)
+    if manifest.format == "files":
+        into.write(bytes(2 * _BLOCK))
+    into.seek(0)
+
+
+async def _pieces(stream: IO[bytes], start: int, size: int) -> AsyncIterator[bytes]:
+    at, end = start, start + size
+    while at < end:
+
+        def read(at: int = at) -> bytes:
+            stream.seek(at)
+            return stream.read(min(CHUNK, end - at))
+
+        data = await asyncio.to_thread(read)
+        if not data:
+            raise PhaseFailed("the tar stream ends in the middle of a file")
+        at += len(data)
+        yield data
+
+
+def _members(stream: IO[bytes]) -> list[tarfile.TarInfo]:
+    stream.seek(0)
+    try:
+        with tarfile.open(fileobj=stream, mode="r:") as tar:
+            return tar.getmembers()
+    except tarfile.TarError as error:
+        raise PhaseFailed(f"what was read is no tar stream: {error}") from error
+
+
+def _measured(stream: IO[bytes]) -> tuple[int, int]:
+    files = [member for member in _members(stream) if member.isreg()]
+    return len(files), sum(member.size for member in files)
+
+
+def _entry(member: tarfile.TarInfo, chunks: tuple[str, ...]) -> Entry:
+    return Entry(
+        member.name,
+        member.type.decode("ascii") if member.type not in tarfile.REGULAR_TYPES else "0",
+        member.mode,
+        member.uid,
+        member.gid,
+        int(member.mtime),
+        member.size if member.isreg() else 0,
+        member.linkname,
+        chunks,
+    )
+
+
+def _header(entry: Entry) -> bytes:
+    info = tarfile.TarInfo(entry.name)
+    info.type = entry.type.encode("ascii")
+    info.mode, info.uid, info.gid = entry.mode, entry.uid, entry.gid
+    info.mtime, info.size, info.linkname = entry.mtime, entry.size, entry.link
+    return info.tobuf(tarfile.PAX_FORMAT)

@@ -1,0 +1,191 @@
+"""A command in a pod of its own: made, followed to its end, and deleted.
+
+The pod's name follows from the run of the phase, so that a phase which runs again finds what an earlier run left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import ACTION_SET
+from planform.blueprints.arguments import Arguments
+from planform.blueprints.contract import PhaseContext
+from planform.blueprints.errors import PhaseFailed
+from planform.blueprints.functions.cluster import Cluster, open_cluster
+from planform.blueprints.functions.observing import Reference, until
+from planform.errors import AlreadyExists, ApiError, NotFound
+from planform.machinery.patches import merge_patch
+
+POD: Final = GroupVersionKind("", "v1", "Pod")
+POD_ARGUMENTS: Final = ("podOverride", "podAnnotations", "podLabels")
+STUCK: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
+)
+ACTION_SET_LABEL: Final = "planform.dev/actionset"
+PHASE_LABEL: Final = "planform.dev/phase"
+_DELETE_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodTask:
+    """What runs in the pod. `listen` is the container whose output counts."""
+
+    namespace: str
+    containers: Sequence[Mapping[str, Any]]
+    listen: str
+    volumes: Sequence[Mapping[str, Any]] = ()
+    init_containers: Sequence[Mapping[str, Any]] = ()
+    service_account: str = ""
+    seconds: float = 3600.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def run_pod(context: PhaseContext, args: Arguments, task: PodTask, output: Callable[[bytes], None]) -> int:
+    """The exit code of the container that counts. Raises PhaseFailed if the pod cannot run or takes too long.
+
+    The pod is gone, or on its way out, when this returns or is cancelled.
+    """
+    pod = pod_object(context, args, task)
+    target = Reference(POD, pod["metadata"]["name"], task.namespace)
+    await _made(context, pod, target)
+    try:
+        async with open_cluster(context) as cluster:
+            await _started(context, target, task)
+            await _followed(cluster, context, target, task, output)
+            return await _exit_code(context, target, task)
+    finally:
+        with suppress(NotFound):
+            await context.client.delete(POD, target.name, namespace=target.namespace)
+
+
+def pod_object(context: PhaseContext, args: Arguments, task: PodTask) -> Object:
+    """The pod as it is created: labels of the blueprint win over the ActionSet's, its override does not."""
+    labels = {**_texts(context.params.get("PodLabels")), **args.table("podLabels", {})}
+    annotations = {**_texts(context.params.get("PodAnnotations")), **args.table("podAnnotations", {})}
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "containers": [dict(each) for each in task.containers],
+        **({"initContainers": [dict(each) for each in task.init_containers]} if task.init_containers else {}),
+        **({"volumes": [dict(each) for each in task.volumes]} if task.volumes else {}),
+        **({"serviceAccountName": task.service_account} if task.service_account else {}),
+        **task.extra,
+    }
+    for override in (args.table("podOverride", {}), _map(context.params.get("PodOverride"))):
+        spec = _overridden(spec, override)
+    owner = {
+        "apiVersion": ACTION_SET.api_version,
+        "kind": ACTION_SET.kind,
+        "name": context.actionset,
+        "uid": context.uid,
+    }
+    owned = bool(context.uid) and task.namespace == context.namespace
+    metadata: dict[str, Any] = {
+        "name": pod_name(context),
+        "namespace": task.namespace,
+        "labels": {**labels, ACTION_SET_LABEL: context.actionset[:63] or "none", PHASE_LABEL: context.phase[:63]},
+        **({"annotations": annotations} if annotations else {}),
+        **({"ownerReferences": [owner]} if owned else {}),
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def pod_name(context: PhaseContext) -> str:
+    identity = "\0".join([context.uid, str(context.action_index), context.phase, str(context.deferred)])
+    return f"kanister-job-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+def _overridden(spec: dict[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge an override; its containers are merged by name, or by position where they have none."""
+    merged: dict[str, Any] = merge_patch(spec, {key: each for key, each in override.items() if key != "containers"})
+    for index, given in enumerate(override.get("containers") or ()):
+        containers = merged["containers"]
+        names = [each["name"] for each in containers]
+        name = given.get("name", names[index] if index < len(names) else "")
+        if name in names:
+            position = names.index(name)
+            containers[position] = merge_patch(containers[position], dict(given))
+        else:
+            containers.append(dict(given))
+    return merged
+
+
+async def _made(context: PhaseContext, pod: Object, target: Reference) -> None:
+    try:
+        await context.client.create(pod)
+    except AlreadyExists:
+        # An earlier attempt, or the control plane before it stopped, left it; it may have done half of the work.
+        with suppress(NotFound):
+            await context.client.delete(POD, target.name, namespace=target.namespace)
+
+        async def gone() -> bool:
+            try:
+                await context.client.get(POD, target.name, namespace=target.namespace)
+            except NotFound:
+                return True
+            return False
+
+        await until(context, [target], gone, seconds=_DELETE_SECONDS, what=lambda: f"{target} of before is gone")
+        await context.client.create(pod)
+
+
+async def _started(context: PhaseContext, target: Reference, task: PodTask) -> None:
+    said = f"{target} was not looked at"
+
+    async def holds() -> bool:
+        nonlocal said
+        pod = await context.client.get(POD, target.name, namespace=target.namespace)
+        status = pod.get("status") or {}
+        said = f"{target} is {status.get('phase', 'Pending')} {status.get('message') or ''}".strip()
+        for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+            waiting = (each.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") in STUCK:
+                raise PhaseFailed(f"{target} cannot start: {waiting['reason']}: {waiting.get('message') or ''}")
+        return status.get("phase") in ("Running", "Succeeded", "Failed")
+
+    await until(context, [target], holds, seconds=task.seconds, what=lambda: f"it has started: {said}")
+
+
+async def _followed(
+    cluster: Cluster, context: PhaseContext, target: Reference, task: PodTask, output: Callable[[bytes], None]
+) -> None:
+    try:
+        async with asyncio.timeout(task.seconds):
+            await cluster.follow_log(target.namespace, target.name, task.listen, output)
+    except TimeoutError as error:
+        raise PhaseFailed(f"{target} took longer than {task.seconds:g} s") from error
+    except ApiError as error:
+        raise PhaseFailed(f"cannot read the log of {target}: {error}") from error
+
+
+async def _exit_code(context: PhaseContext, target: Reference, task: PodTask) -> int:
+    code: int | None = None
+
+    async def holds() -> bool:
+        nonlocal code
+        pod = await context.client.get(POD, target.name, namespace=target.namespace)
+        status = pod.get("status") or {}
+        for each in status.get("containerStatuses") or ():
+            terminated = (each.get("state") or {}).get("terminated")
+            if each.get("name") == task.listen and terminated:
+                code = int(terminated.get("exitCode") or 0)
+        if code is None and status.get("phase") in ("Succeeded", "Failed"):
+            code = 0 if status["phase"] == "Succeeded" else 1
+        return code is not None
+
+    await until(context, [target], holds, seconds=task.seconds, what=lambda: f"{target} has ended")
+    assert code is not None
+    return code
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(key): str(each) for key, each in _map(value).items()}
