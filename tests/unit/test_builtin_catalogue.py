@@ -65,3 +65,10 @@ def test_asking_what_there_is_imports_no_function() -> None:
         "sys.exit(any(name.startswith('planform.builtin.') and '.catalogue' not in name for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+def test_what_is_said_of_a_builtin_without_loading_it_is_true() -> None:
+    for entry in list_builtins():
+        function = find_builtin(entry.name)
+        assert function is not None
+        assert (entry.deterministic, entry.quick) == (function.deterministic, callable(function)), entry.name

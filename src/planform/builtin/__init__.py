@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from planform.builtin.catalogue import BuiltinName, find_builtin, list_builtins
+from planform.builtin.catalogue import BuiltinName, find_builtin, find_builtin_name, list_builtins
 
-__all__ = ["BuiltinName", "find_builtin", "list_builtins"]
+__all__ = ["BuiltinName", "find_builtin", "find_builtin_name", "list_builtins"]

@@ -25,6 +25,9 @@ class BuiltinName:
     name: str
     purpose: str
     aliases: tuple[str, ...] = ()
+    deterministic: bool = True
+    quick: bool = True
+    """Whether it answers in this process, without waiting for another."""
 
     @property
     def module(self) -> str:
@@ -38,13 +41,15 @@ _NAMES: Final = (
     BuiltinName("environment-configs", "merges EnvironmentConfigs into the environment of a pipeline"),
     BuiltinName("extra-resources", "puts other resources into the context of a pipeline"),
     BuiltinName("sequencer", "creates resources one after the other, and deletes them in reverse"),
-    BuiltinName("go-templating", "composes resources from Go templates", ("go-templates",)),
-    BuiltinName("starlark", "composes resources with a Starlark script"),
+    BuiltinName(
+        "go-templating", "composes resources from Go templates", ("go-templates",), deterministic=False, quick=False
+    ),
+    BuiltinName("starlark", "composes resources with a Starlark script", quick=False),
     BuiltinName("cel-filter", "leaves resources out where a CEL expression says so"),
     BuiltinName("cel-validation", "fails a pipeline where a CEL expression does not hold"),
     BuiltinName("tag-manager", "adds tags, labels and annotations to composed resources"),
     BuiltinName("status-transformer", "sets conditions and tells events by what other conditions say"),
-    BuiltinName("python", "composes resources with a Python script, in a sandbox"),
+    BuiltinName("python", "composes resources with a Python script, in a sandbox", deterministic=False, quick=False),
 )
 _BY_NAME: Final = {spelling: entry for entry in _NAMES for spelling in (entry.name, *entry.aliases)}
 _PUBLISHERS: Final = frozenset({"crossplane-contrib", "crossplane", "upbound", "negz"})
@@ -53,17 +58,28 @@ _PREFIX: Final = "function-"
 
 def find_builtin(reference: str) -> Builtin | None:
     """The built-in that a function's name or a package reference means, with or without tag and digest; else None."""
+    entry = find_builtin_name(reference)
+    return _load(entry) if entry is not None else None
+
+
+def find_builtin_name(reference: str) -> BuiltinName | None:
+    """What is known of it without loading it; None also for one that this build does not carry."""
     repository = reference.partition("@")[0]
     *path, last = repository.split("/")
     if path and path[-1] not in _PUBLISHERS:
         return None
     entry = _BY_NAME.get(last.partition(":")[0].removeprefix(_PREFIX))
-    return _load(entry) if entry is not None else None
+    return entry if entry is not None and _is_carried(entry) else None
 
 
 def list_builtins() -> Iterable[BuiltinName]:
     """Those that this build carries, by name."""
-    return sorted((entry for entry in _NAMES if find_spec(entry.module)), key=lambda entry: entry.name)
+    return sorted((entry for entry in _NAMES if _is_carried(entry)), key=lambda entry: entry.name)
+
+
+@cache
+def _is_carried(entry: BuiltinName) -> bool:
+    return find_spec(entry.module) is not None
 
 
 @cache

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -21,17 +21,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from planform import __version__
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
-from planform.builtin import BuiltinName, find_builtin, list_builtins
+from planform.builtin import BuiltinName, find_builtin, find_builtin_name, list_builtins
 from planform.builtin.compiled import CompiledFunction
 from planform.client.informer import Change, Informer
 from planform.client.waits import time_limit
 from planform.controllers.workbench import Workbench
 from planform.functions.endpoints import Endpoint, InProcess, Remote
+from planform.functions.errors import FunctionUnavailable
 from planform.functions.inprocess import InProcessRunner
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.routing import RoutingRunner
 from planform.functions.runner import BuiltinFunction, FunctionRevision, FunctionRunner, WaitingFunction
 from planform.functions.semver import parse_semver
+from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.endpoints import SecretRef, runs_elsewhere, serving, tls_secret_of
 from planform.reconcile.sources import Subscription
 from planform.telemetry.metrics import Registry
@@ -151,7 +153,7 @@ class LiveFunctions:
 
     def _may_stand_in(self, name: str, function: Object) -> bool:
         """While a Function has no revision yet, the built-in it is about to install already serves."""
-        builtin = find_builtin(str((function.get("spec") or {}).get("package") or ""))
+        builtin = find_builtin_name(str((function.get("spec") or {}).get("package") or ""))
         known = self._builtins.get(name)
         return (
             builtin is not None
@@ -215,12 +217,12 @@ class LiveFunctions:
         endpoint = serving(str(status.get("endpoint") or ""), annotations, secret).endpoint
         digest, deterministic, quick = "", False, False
         if isinstance(endpoint, InProcess):
-            builtin = find_builtin(endpoint.name)
+            builtin = find_builtin_name(endpoint.name)
             if builtin is None:  # a later release had it
                 endpoint = None
             else:
                 digest, deterministic = builtin_digest(builtin.name), builtin.deterministic
-                quick = callable(builtin)
+                quick = builtin.quick
         capabilities = frozenset(map(str, status.get("capabilities") or ()))
         version = Version(
             function,
@@ -325,41 +327,72 @@ async def runner(
     `data` is the control plane's own directory, which scripts of users do not get to see. Connections of a revision
     that is gone or inactive are closed once its calls have ended.
     """
-    builtins = InProcessRunner(_functions(data), metrics=metrics)
-    try:
-        from planform.functions.grpc_transport import CallLimits, GrpcRunner
-    except ImportError:  # the extra `functions` is not installed; RoutingRunner says so when it is needed
-        yield RoutingRunner(live, builtins)
-        return
-    async with GrpcRunner(live, limits=limits or CallLimits(), metrics=metrics, tracer=tracer) as remote:
-        unsubscribe = live.subscribe(lambda _: remote.retain(live.remote))
+    builtins = InProcessRunner(_finder(data), metrics=metrics)
+    async with _Remote(live, limits, metrics, tracer) as remote:
+        yield RoutingRunner(live, builtins, remote)
+
+
+class _Remote:
+    """Functions over gRPC, of which nothing is imported before the first of them is called."""
+
+    def __init__(
+        self, live: LiveFunctions, limits: CallLimits | None, metrics: Registry | None, tracer: Tracer | None
+    ) -> None:
+        self._live = live
+        self._limits = limits
+        self._metrics = metrics
+        self._tracer = tracer
+        self._stack = AsyncExitStack()
+        self._runner: FunctionRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+        if self._runner is None:
+            self._runner = await self._open(revision)
+        return await self._runner.run(revision, request, timeout=timeout)
+
+    async def _open(self, revision: FunctionRevision) -> FunctionRunner:
         try:
-            yield RoutingRunner(live, builtins, remote)
-        finally:
-            unsubscribe()
+            from planform.functions.grpc_transport import CallLimits, GrpcRunner
+        except ImportError as error:
+            raise FunctionUnavailable(
+                "functions over gRPC are not available here", revision=revision, hint="install planform[functions]"
+            ) from error
+        limits = self._limits or CallLimits()
+        runner = GrpcRunner(self._live, limits=limits, metrics=self._metrics, tracer=self._tracer)
+        self._stack.push_async_exit(runner)
+        self._stack.callback(self._live.subscribe(lambda _: runner.retain(self._live.remote)))
+        return runner
 
 
-def _functions(data: Path | None) -> Iterable[BuiltinFunction | WaitingFunction]:
-    for entry in list_builtins():
-        if entry.name == "python" and data is not None:
+def _finder(data: Path | None) -> Callable[[str], BuiltinFunction | WaitingFunction | None]:
+    @cache
+    def find(name: str) -> BuiltinFunction | WaitingFunction | None:
+        if name == "python" and data is not None:
             from planform.builtin.python import InlinePython
             from planform.sandbox import Limits
 
-            yield InlinePython(Limits(hidden=(data,)))
-        elif (function := find_builtin(entry.name)) is not None:
-            yield function
+            return InlinePython(Limits(hidden=(data,)))
+        return find_builtin(name)
+
+    return find
 
 
 def _builtin(name: str, entry: BuiltinName) -> _Served:
-    function = find_builtin(entry.name)
-    assert function is not None  # it is listed
     version = Version(
         name,
         BUILTIN_REVISION,
         digest=builtin_digest(entry.name),
         capabilities=frozenset(BUILTIN_CAPABILITIES),
-        deterministic=function.deterministic,
-        quick=callable(function),
+        deterministic=entry.deterministic,
+        quick=entry.quick,
     )
     return _Served(version, InProcess(entry.name))
 

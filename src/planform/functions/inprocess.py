@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from planform.errors import PlanformError
 from planform.functions.errors import FunctionError, FunctionFailed, FunctionNotFound
@@ -21,6 +21,8 @@ from planform.telemetry.metrics import Registry
 SLOW = 0.005
 """Seconds that nothing should hold the loop for."""
 
+Find = Callable[[str], BuiltinFunction | WaitingFunction | None]
+
 _log = logging.getLogger(__name__)
 
 
@@ -28,9 +30,13 @@ class InProcessRunner:
     """Calls built-in functions by the name of the revision's function."""
 
     def __init__(
-        self, functions: Iterable[BuiltinFunction | WaitingFunction], *, metrics: Registry | None = None
+        self,
+        functions: Iterable[BuiltinFunction | WaitingFunction] | Find,
+        *,
+        metrics: Registry | None = None,
     ) -> None:
-        self._functions = {function.name: function for function in functions}
+        """All of them, or what finds one by its name when it is first called."""
+        self._find: Find = functions if callable(functions) else {each.name: each for each in functions}.get
         metrics = metrics or Registry()
         self._calls = metrics.counter(
             "function_run_builtin_total", "Calls of functions that ship with planform.", ("function_name",)
@@ -40,7 +46,7 @@ class InProcessRunner:
         )
 
     def __contains__(self, function: str) -> bool:
-        return function in self._functions
+        return self._find(function) is not None
 
     async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
         """Call the built-in of the function's name."""
@@ -50,7 +56,7 @@ class InProcessRunner:
         self, name: str, revision: FunctionRevision, request: FunctionRequest, *, timeout: float
     ) -> FunctionResponse:
         """Call a built-in in the name of a revision. An error it raises is a fault of ours: FunctionFailed."""
-        function = self._functions.get(name)
+        function = self._find(name)
         if function is None:
             raise FunctionNotFound(f'there is no built-in "{name}"', function=revision.function)
         self._calls.labels(name).inc()
