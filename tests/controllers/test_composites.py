@@ -138,7 +138,8 @@ async def test_deleting_an_xr_deletes_what_it_composed(platform: Platform) -> No
     async def empty() -> bool:
         return not await platform.composed(xr)
 
-    await eventually(empty, "nothing is left of it")
+    # The collector of a real cluster looks for new kinds, such as that of the owner, every 30 s.
+    await eventually(empty, "nothing is left of it", seconds=75)
 
 
 async def test_nothing_desired_any_more_waits_for_a_human(platform: Platform) -> None:
