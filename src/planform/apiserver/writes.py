@@ -289,7 +289,8 @@ async def modify(
             raise NotFound.of(served.kind.group, served.kind.plural, key.name)
         try:
             if served.conversion is None:
-                old, current = decode(served, entry), decode(served, entry)
+                old = decode(served, entry)
+                current = old if applying else decode(served, entry)  # an apply shares nothing with what it is given
             else:
                 old, current = [(await decode_any(core, served, [entry]))[0] for _ in range(2)]
             new = change(current)
