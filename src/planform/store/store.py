@@ -390,7 +390,9 @@ class Store:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
         elif self._gathering is not None and len(self._pending) >= GATHERED_WRITES:
-            self._flush()
+            self._gathering.cancel()
+            self._gathering = None
+            self._loop.call_soon(self._flush)
         return writer
 
     def _flush(self) -> None:
