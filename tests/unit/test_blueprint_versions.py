@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -342,6 +343,21 @@ def test_a_broken_overlay_is_refused_whole_and_the_one_before_stays(overlay: str
         catalogue.load_overlay(overlay)
     assert complaint in str(caught.value)
     assert catalogue.resolve(Ask("Wait")).version == "v1.1.0"
+
+
+def test_an_overlay_file_is_followed_and_a_broken_one_leaves_what_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "overlay.yaml"
+    file.write_text("functions: {Wait: {stable: v0.0.0}}")
+    catalogue = wait_at("0.2")
+    catalogue.follow(file)
+    assert catalogue.resolve(Ask("Wait")).version == "v0.0.0"
+    file.write_text("functions: {Wait: {stable: v9.0.0}}  # broken")
+    catalogue.refresh()
+    assert "v9.0.0 cannot be stable" in catalogue.overlay_problem
+    assert catalogue.resolve(Ask("Wait")).version == "v0.0.0"
+    file.write_text("functions: {Wait: {stable: v1.0.0}}")
+    catalogue.refresh()
+    assert (catalogue.overlay_problem, catalogue.resolve(Ask("Wait")).version) == ("", "v1.0.0")
 
 
 # Laws

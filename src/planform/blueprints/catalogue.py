@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from planform import __version__
@@ -123,6 +124,10 @@ class PhaseCatalogue:
         self._position = self.versions.position(self.release)
         self._unknown_version = unknown_version
         self._overlay = Overlay()
+        self._file: Path | None = None
+        self._stamp: tuple[int, int] | None = None
+        self.overlay_problem = ""
+        """Why the operator's file is not used as it is now."""
         self._built_at = -1
         self._catalogue = Catalogue()
         self._chosen: dict[Ask, Chosen] = {}
@@ -147,6 +152,29 @@ class PhaseCatalogue:
             raise VersionsInvalid(source, problems)
         self._overlay = overlay
         self._built_at = -1
+
+    def follow(self, file: Path) -> None:
+        """Take the overlay from a file, now and, once it has changed, at each `refresh`."""
+        self._file = file
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look whether the overlay's file has changed. A broken one is told, once, and the overlay before it stays."""
+        if self._file is None:
+            return
+        try:
+            found = self._file.stat()
+            stamp = (found.st_mtime_ns, found.st_size)
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp
+            self.load_overlay(self._file.read_text(encoding="utf-8"), source=str(self._file))
+        except (OSError, UnicodeDecodeError, VersionsInvalid) as error:
+            if str(error) != self.overlay_problem:
+                self.overlay_problem = str(error)
+                _logger.error("the overlay of function versions is not used: %s", error)
+        else:
+            self.overlay_problem = ""
 
     def resolve(self, ask: Ask) -> Chosen:
         """Choose the version that runs. Raises a ResolutionError that lists the candidates and why not each."""

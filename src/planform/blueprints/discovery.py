@@ -4,8 +4,8 @@
     GET /v1/functions/NAME                      one, with every version it ever had
     GET /v1/functions/NAME/versions/VERSION     one version; 410 with its replacement once it is removed
 
-Answers are a pure function of what is registered, the versions file, the overlay and who uses what. They have an ETag
-and hold no names of anybody's objects.
+Answers follow from what is registered, the versions file, the overlay and who uses what, and from nothing else. They
+have an ETag and hold no names of anybody's objects.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def answer(
     parts = tuple(part for part in path.partition("?")[0].split("/") if part)
     if parts[:2] != PREFIX:
         return _refused(404, "NotFound", f"ask for {PATH}")
+    catalogue.refresh()
     match parts[2:]:
         case ():
             found: Object | None = {

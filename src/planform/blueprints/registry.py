@@ -30,14 +30,15 @@ Registrable = Any
 _logger = logging.getLogger(__name__)
 
 
-def _installed() -> Iterable[EntryPoint]:
+def installed_plugins() -> Iterable[EntryPoint]:
+    """The plug-ins of this Python environment."""
     return entry_points(group=PLUGINS)
 
 
 class PhaseFunctionRegistry:
     """Every registered version of every function. `plugins` gives the entry points to load, once, when needed."""
 
-    def __init__(self, plugins: Callable[[], Iterable[EntryPoint]] = _installed) -> None:
+    def __init__(self, plugins: Callable[[], Iterable[EntryPoint]] = installed_plugins) -> None:
         self._functions: Mapping[str, Mapping[Semver, PhaseFunction]] = {}
         self._plugins: Callable[[], Iterable[EntryPoint]] | None = plugins
         self.generation = 0

@@ -151,6 +151,7 @@ class ActionSetController:
         except BlueprintError as error:
             await self._refuse(obj, [Trouble(error)])
             return
+        self._catalogue.refresh()
         blueprints, troubles = await self._blueprints(obj, wanted)
         planned = plan(wanted.actions, blueprints, self._catalogue, self._here)
         troubles = troubles or list(planned.troubles)

@@ -60,6 +60,7 @@ class BlueprintGuard:
         new, old = admission.new, admission.old
         if new is None or admission.kind.group != BLUEPRINTS_GROUP or admission.subresource:
             return
+        self._catalogue.refresh()
         findings = Findings()
         if admission.kind.kind == ACTION_SET.kind:
             findings.errors += status_errors(new)
