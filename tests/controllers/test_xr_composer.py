@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import Object, gvk
+from planform.api.names import RECONCILE_REQUESTED_ANNOTATION
 from planform.composition.xr import COMPOSITE_LABEL, RESOURCE_NAME_ANNOTATION
 from planform.controllers.workbench import Workbench
 from tests.controllers.composing import (
@@ -15,6 +16,7 @@ from tests.controllers.composing import (
     NAMESPACE,
     Platform,
     a_platform,
+    annotated,
     auto_ready,
     becomes,
     config_map,
@@ -96,8 +98,16 @@ async def test_an_invalid_resource_holds_up_no_other_but_every_deletion(bench: W
         assert ready is not None and ready["status"] == "True"  # as the function says
         composed = await platform.composed(xr)
         assert composed.keys() == {"a", "old"} and composed["a"]["data"] == {"x": "1"}
-        assert len(references(xr)) == 3
-        await platform.until_event(xr, "ComposeResources", 'cannot compose resource "bad"')
+        assert len(references(xr)) == 3  # with the old one, which is not gone
+        worse = {f"bad{each}": {**bad, "metadata": {"name": f"{unique}-bad{each}"}} for each in ("", "2")}
+        await platform.compose(desiring(a=named_config_map(f"{unique}-a") | {"data": {"x": "1"}}, **worse))
+        xr = await platform.failed(xr, "Unsynced resources: bad, bad2")
+        await platform.until_event(xr, "ComposeResources", 'cannot compose resource "bad2"')
+        for token in ("again", "and again"):  # what fails as before is no news
+            await platform.merge(xr, annotated(**{RECONCILE_REQUESTED_ANNOTATION: token}))
+            await platform.until(xr, lambda xr: xr["status"].get("lastHandledReconcileAt") == token, token)  # noqa: B023
+        told = [each["message"] for each in await platform.events(xr) if each["reason"] == "ComposeResources"]
+        assert len(told) == 2 and len({each.partition(":")[0] for each in told}) == 2
         await platform.compose(desiring(a=named_config_map(f"{unique}-a")))
         await becomes(lambda: _keys(platform, xr), {"a"}, "the old one is gone")
         assert len(references(await platform.until(xr, lambda xr: len(references(xr)) == 1, "one is left"))) == 1

@@ -14,7 +14,7 @@ SYNCED: Final = "Synced"
 RESPONSIVE: Final = "Responsive"
 
 _STATUSES: Final = {Status.TRUE: "True", Status.FALSE: "False"}
-_MOST_PROBLEMS: Final = 10
+MOST_PROBLEMS: Final = 10
 _MESSAGE_LENGTH: Final = 2000
 _MACHINERY: Final = (
     "watchedResourceRefs",
@@ -103,7 +103,7 @@ def status_of(
         if name != "planform":
             _set(status, name, machinery[name] if name in machinery else before.get(name))
     own = {**(before.get("planform") or {}), **(machinery.get("planform") or {})}
-    own["problems"] = list(problems[:_MOST_PROBLEMS]) or None
+    own["problems"] = list(problems[:MOST_PROBLEMS]) or None
     status["planform"] = {key: value for key, value in own.items() if value is not None}
     extra = _extra_conditions(desired)
     status["conditions"] = set_conditions(

@@ -51,7 +51,7 @@ from planform.controllers.composites.connections import publish_details
 from planform.controllers.composites.fleet import Definition, Fleet
 from planform.controllers.composites.live_compositions import LiveCompositions
 from planform.controllers.composites.observing import Observed, named, observe, references
-from planform.controllers.composites.telling import Teller
+from planform.controllers.composites.telling import Teller, explained
 from planform.controllers.pipelines import Pipelines
 from planform.controllers.population import Population, XrKey
 from planform.controllers.workbench import Workbench
@@ -445,10 +445,8 @@ class CompositeReconciler:
             )
             if published is not None:
                 fields["connectionDetails"] = {"lastPublishedTime": published}
-        problems = []
-        for name, error in sorted(applied.errors.items()):
-            problems.append(problem(str(error), resource=name))
-            self._teller.event(xr, "Warning", "ComposeResources", f'cannot compose resource "{name}": {error}')
+        problems = [problem(explained(error), resource=name) for name, error in sorted(applied.errors.items())]
+        self._teller.not_composed(xr, problems)
         ready = readiness(decided, outcome.desired.composite.ready)
         if ready.status != "True":
             problems += unready_problems(decided.unready, work.observed.resources)

@@ -12,6 +12,7 @@ from planform.composition.pipeline import PipelineOutcome
 from planform.composition.standing import contains
 from planform.composition.xr import XrCondition, machinery
 from planform.composition.xr_status import (
+    MOST_PROBLEMS,
     RESPONSIVE,
     custom_conditions,
     failed,
@@ -116,6 +117,13 @@ class Teller:
             for warning in step.warnings:
                 self.event(xr, "Warning", _RESULT, f'Pipeline step "{step.step}": {warning}')
 
+    def not_composed(self, xr: Object, problems: Sequence[Object]) -> None:
+        """Resources could not be applied or deleted. What the XR's status says of them already is no news."""
+        known = ((xr.get("status") or {}).get("planform") or {}).get("problems") or ()
+        for one in problems[:MOST_PROBLEMS]:
+            if one not in known:
+                self.event(xr, "Warning", _RESULT, f'cannot compose resource "{one["resource"]}": {one["message"]}')
+
     async def held_back(self, key: ObjectKey, xr: Object) -> None:
         """The thrash guard keeps the XR waiting."""
         self.event(xr, "Warning", "WatchCircuitOpen", self._fleet.guard.reason(key))
@@ -123,7 +131,9 @@ class Teller:
 
     async def released(self, key: ObjectKey, xr: Object) -> None:
         """The thrash guard keeps the XR waiting no longer; says so if it said that it does."""
-        await self.conditions(xr, *self._responsive(key, xr))
+        responsive = self._responsive(key, xr)
+        if responsive:
+            await self.conditions(xr, *responsive)
 
     async def paused(self, xr: Object) -> None:
         text = "Reconciliation is paused via the pause annotation"
