@@ -720,6 +720,8 @@ async def test_events_tell_the_story_of_a_run(bench: Workbench, unique: str) -> 
             "Ended deferPhase",
             "ActionSetFailed Action: b",
         }
+        (failure,) = [each for each in events if each["involvedObject"]["kind"] == "Blueprint"]
+        assert failure["message"] == f"ActionSet {unique}/run-1: failed as told"
 
 
 # Deletion
@@ -862,6 +864,24 @@ async def test_a_phase_that_can_be_run_again_is_and_the_run_goes_on(bench: Workb
         assert done["status"]["state"] == "complete"
         assert theatre.calls == ["1", "12", "12", "123", "bye"]
         assert [context.resumed for context in theatre.contexts if context.phase == "second"] == [False, True]
+
+
+async def test_a_run_that_goes_on_goes_by_what_it_was_asked_for(bench: Workbench, unique: str) -> None:
+    async with Theatre.open(bench, unique) as theatre:
+        await theatre.blueprint(
+            {"b": action(phase("p", "Resume", {"text": "x"}), phase("q", args={"text": "{{ .Options.a }}"}))}
+        )
+        submitted = await theatre.submit(theatre.request("b", options={"a": "as asked"}))
+        await asyncio.wait_for(theatre.held.wait(), 20)
+        await bench.plane.stop("actionsets")
+        body = {"spec": {"actions": [theatre.request("b", options={"a": "otherwise"})]}}
+        await bench.client.patch(
+            ACTION_SET, submitted["metadata"]["name"], Patch(PatchType.MERGE, body), namespace=unique
+        )
+        theatre.released.set()
+        theatre.use()
+        await theatre.ended(submitted)
+        assert theatre.calls == ["x", "x", "as asked"]
 
 
 async def test_a_phase_that_cannot_be_run_again_fails_and_the_defer_phase_runs(bench: Workbench, unique: str) -> None:

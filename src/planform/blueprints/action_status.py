@@ -201,7 +201,10 @@ def begun(
         "actions": actions,
         "runner": runner,
         "blueprintHash": digest_of([each.action.wire for each in planned]),
-        "snapshots": [dict(each.action.wire) for each in planned],
+        "snapshots": [
+            {"request": request, "action": dict(each.action.wire)}
+            for request, each in zip(spec.get("actions") or (), planned, strict=True)
+        ],
     }
     status = RunStatus(wire, now)
     status._changed()

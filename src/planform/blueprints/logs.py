@@ -25,6 +25,8 @@ PATH: Final = "/" + "/".join(PREFIX)
 MOST_LINES: Final = 1000
 MOST_LENGTH: Final = 4096
 MOST_SETS: Final = 1000
+MOST_FILES: Final = 2000
+"""Left in the directory by a process; its successor forgets the oldest beyond them."""
 MOST_BYTES: Final = 4 << 20
 """Of one ActionSet on disk; what comes then is kept in memory only."""
 
@@ -39,6 +41,10 @@ class PhaseLogs:
         self._directory = directory
         self._lines: OrderedDict[str, deque[dict[str, str]]] = OrderedDict()
         self._sizes: dict[str, int] = {}
+        if directory is not None and directory.is_dir():
+            files = sorted(directory.glob("*.jsonl"), key=lambda file: file.stat().st_mtime, reverse=True)
+            for file in files[MOST_FILES:]:
+                file.unlink(missing_ok=True)
 
     def append(self, uid: str, action: str, phase: str, text: str) -> None:
         """Keep what a phase said, a line each; the oldest lines of the ActionSet make room."""

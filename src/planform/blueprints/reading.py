@@ -31,7 +31,7 @@ _PLURALS: Final = {(kind.group, kind.plural): kind.kind for kind in BUILTIN_KIND
 async def read_action(client: Client, request: ActionRequest, namespace: str) -> Found:
     """Everything that a request names. Raises PreflightFailed that says what could not be read."""
     target, secrets, config_maps, profile = await asyncio.gather(
-        _target(client, request.object),
+        _target(client, request.object, namespace),
         _by_alias(client, SECRET, request.secrets, namespace),
         _by_alias(client, CONFIG_MAP, request.config_maps, namespace),
         _profile(client, request.profile, namespace),
@@ -78,11 +78,16 @@ async def _profile(
     return profile, {secret_key(each): secret for each, secret in zip(wanted, found, strict=True)}
 
 
-async def _target(client: Client, reference: ObjectReference) -> Object:
+async def _target(client: Client, reference: ObjectReference, namespace: str) -> Object:
+    """What an action is about; in the ActionSet's own namespace if it does not say another one."""
     gvk = _TARGETS.get(reference.kind.lower()) or await _kind_of(client, reference)
     if gvk == _TARGETS["namespace"]:
         return await _get(client, gvk, reference.namespace or reference.name, "")
-    return await _get(client, gvk, reference.name, reference.namespace)
+    try:
+        kind = await client.kind(gvk)
+    except PlanformError as error:
+        raise PreflightFailed(f'cannot read {gvk.kind} "{reference.name}": {error}') from error
+    return await _get(client, gvk, reference.name, (reference.namespace or namespace) if kind.namespaced else "")
 
 
 async def _kind_of(client: Client, reference: ObjectReference) -> GroupVersionKind:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from planform.blueprints.errors import PhaseFailed
 from planform.gotemplate import Limits, Options, Template, TemplateError, TemplateSyntaxError
 
-LIMITS: Final = Limits(steps=200_000, output=4 << 20, items=100_000, depth=50)
+LIMITS: Final = Limits(steps=100_000, output=4 << 20, items=100_000, depth=50)
 _NO_ENTRY: Final = re.compile(r'map has no entry for key ("(?:[^"\\]|\\.)*")')
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from planform.blueprints.model import (
 from planform.blueprints.parameters import go_timestamp
 from planform.blueprints.planning import PlannedAction, Trouble, locks_wanted, plan, plan_again
 from planform.blueprints.rendering import Templates
-from planform.client.informer import ObjectKey, key_of
+from planform.client.informer import Change, ObjectKey, key_of
 from planform.client.waits import Backoff
 from planform.controllers.action_metrics import ActionMetrics
 from planform.controllers.recording import EventKind
@@ -101,7 +101,12 @@ class ActionSetController:
         )
 
     def start(self) -> None:
-        self._bench.plane.start(self._controller, [Source(ACTION_SET, to_self)])
+        self._bench.plane.start(self._controller, [Source(ACTION_SET, self._keys)])
+
+    def _keys(self, change: Change) -> Iterable[ObjectKey]:
+        if change.type == "DELETED":
+            self.logs.forget(change.object["metadata"]["uid"])
+        return to_self(change)
 
     @property
     def running(self) -> int:
@@ -110,15 +115,25 @@ class ActionSetController:
     async def reconcile(self, key: ObjectKey) -> Result:
         self._waiting.pop(key, None)
         try:
-            obj = await self._client.get(ACTION_SET, key.name, namespace=key.namespace)
+            obj: Object | None = await self._client.get(ACTION_SET, key.name, namespace=key.namespace)
         except NotFound:
             obj = None
+        try:
+            await self._decide(key, obj)
+        except NotFound:
+            pass  # deleted meanwhile, before anything was started
+        return Result()
+
+    async def _decide(self, key: ObjectKey, obj: Object | None) -> None:
+        """Begin, go on, end or leave alone."""
         uid = obj["metadata"]["uid"] if obj is not None else ""
         for other in [each for each in self._runs.values() if each.key == key and each.uid != uid]:
             other.run.cancel()  # it is gone, or another one has its name
         if obj is None:
-            return Result()
+            return
         live, state = self._runs.get(uid), str((obj.get("status") or {}).get("state") or "")
+        if uid in self._lost:
+            return
         if obj["metadata"].get("deletionTimestamp"):
             if live is not None:
                 live.run.cancel()
@@ -126,9 +141,9 @@ class ActionSetController:
                 await self._go_on(obj, deleted=True)
             else:
                 await self._let_go(obj)
-            return Result()
-        if live is not None or uid in self._lost:
-            return Result()
+            return
+        if live is not None:
+            return
         if state in OVER:
             await self._let_go(obj)
         elif len(self._runs) >= self._most_at_once:
@@ -137,12 +152,9 @@ class ActionSetController:
             await self._go_on(obj, deleted=False)
         else:
             await self._begin(obj)
-        return Result()
 
     async def _let_go(self, obj: Object) -> None:
         await remove_finalizer(self._client, obj, ACTION_SET_FINALIZER, manager=MANAGER)
-        if obj["metadata"].get("deletionTimestamp"):
-            self.logs.forget(obj["metadata"]["uid"])
 
     async def _begin(self, obj: Object) -> None:
         """Decide whether all of it can run, say so in one write, and start."""
@@ -152,13 +164,14 @@ class ActionSetController:
             await self._refuse(obj, [Trouble(error)])
             return
         self._catalogue.refresh()
-        blueprints, troubles = await self._blueprints(obj, wanted)
+        objects, blueprints, troubles = await self._blueprints(obj, wanted)
         planned = plan(wanted.actions, blueprints, self._catalogue, self._here)
         troubles = troubles or list(planned.troubles)
         if troubles:
             await self._refuse(obj, troubles)
             return
         live = self._live(obj, planned.actions, wanted)
+        live.blueprints = objects
         started_at = go_timestamp(self._bench.clock.now())
         troubles = await live.run.prepare([started_at] * len(wanted.actions))
         if troubles:
@@ -176,9 +189,12 @@ class ActionSetController:
         """Take over a run whose process has ended."""
         status = RunStatus(obj["status"], self._bench.timestamp)
         try:
-            wanted = parse_action_set(obj)
             entries, snapshots = status.wire["actions"], status.wire["snapshots"]
-            actions = [parse_action(entry["name"], wire) for entry, wire in zip(entries, snapshots, strict=True)]
+            spec = {**(obj.get("spec") or {}), "actions": [each["request"] for each in snapshots]}
+            wanted = parse_action_set({"spec": spec})
+            actions = [
+                parse_action(entry["name"], each["action"]) for entry, each in zip(entries, snapshots, strict=True)
+            ]
             planned = plan_again(wanted.actions, actions, locks_of(status.wire), self._catalogue)
             live = self._live(obj, planned, wanted)
             troubles = await live.run.prepare([str(entry.get("startedAt") or "") for entry in entries])
@@ -197,19 +213,23 @@ class ActionSetController:
             live.run.cancel()
         await self._launch(live, obj, status)
 
-    async def _blueprints(self, obj: Object, wanted: ActionSet) -> tuple[dict[str, Blueprint], list[Trouble]]:
+    async def _blueprints(
+        self, obj: Object, wanted: ActionSet
+    ) -> tuple[list[Object], dict[str, Blueprint], list[Trouble]]:
         """The Blueprints that there are of those that are asked for, and what is wrong with them."""
+        objects: list[Object] = []
         found: dict[str, Blueprint] = {}
         troubles: list[Trouble] = []
         for name in dict.fromkeys(request.blueprint for request in wanted.actions if request.blueprint):
             try:
                 blueprint = await self._client.get(BLUEPRINT, name, namespace=obj["metadata"]["namespace"])
                 found[name] = await self._bound(blueprint)
+                objects.append(blueprint)
             except NotFound:
                 continue
             except BlueprintError as error:
                 troubles.append(Trouble(PreflightFailed(f'Blueprint "{name}": {error}')))
-        return found, troubles
+        return objects, found, troubles
 
     async def _bound(self, obj: Object) -> Blueprint:
         """The Blueprint; one that keeps its versions gets them here if admission on this engine is not ours."""
@@ -227,7 +247,9 @@ class ActionSetController:
         live = _Live(self._bench, obj, self._runner)
 
         def tell(kind: EventKind, reason: str, message: str) -> None:
-            self._bench.events.record(obj, kind, reason, message, by=NAME)
+            self._tell(obj, kind, reason, message)
+            for blueprint in live.blueprints if kind == "Warning" else ():
+                self._tell(blueprint, kind, reason, f"ActionSet {live.key}: {message}")
 
         def log(action: str, phase: str, line: str) -> None:
             self.logs.append(uid, action, phase, line)
@@ -336,6 +358,8 @@ class _Live:
     """A run and the ActionSet that it writes to; nobody else writes its status."""
 
     run: Run
+    blueprints: Sequence[Object] = ()
+    """Those that its actions come from, where failures are told too."""
 
     def __init__(self, bench: Workbench, obj: Object, runner: str) -> None:
         self.key = key_of(obj)

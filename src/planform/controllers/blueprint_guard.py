@@ -70,6 +70,8 @@ class BlueprintGuard:
             self._bind(new)
         if changed:
             self._look_at(admission, new, findings)
+        if admission.kind.kind == ACTION_SET.kind and changed and (old or {}).get("status"):
+            findings.warn("an ActionSet runs once: what is changed now has no effect on it")
         for warning in findings.warnings:
             admission.request.warn(warning)
         if findings.errors:

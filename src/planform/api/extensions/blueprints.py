@@ -220,7 +220,9 @@ def _action_set_status() -> Schema:
             ),
             "blueprintHash": text("Digest of all actions as they were when they began."),
             "runner": text("The process that runs it."),
-            "snapshots": many("The actions as they were when they began, until they end.", free("One action.")),
+            "snapshots": many(
+                "The actions, as they were asked for and written when they began, until they end.", free("One action.")
+            ),
         },
     )
 
