@@ -39,7 +39,7 @@ class PhaseRunner:
         assert found is not None, f"{name} {version} is not registered"
         return found
 
-    async def run(self, name: str, version: str = "v0.0.0", *, phase: str = "phase", **args: Any) -> dict[str, Any]:
+    async def run(self, name: str, version: str = "v0.0.0", /, *, phase: str = "phase", **args: Any) -> dict[str, Any]:
         """The function's output; arguments are rendered over the parameters unless it renders them itself."""
         function = self.function(name, version)
         templates = Templates(lambda: self.clock.now().timestamp())

@@ -124,7 +124,7 @@ async def run_process(
     code = own_code(child.code, isolation)
     if code in (CANNOT_CONFINE, CANNOT_EXECUTE) and said.startswith("sandbox: "):
         raise PhaseFailed(said.removeprefix("sandbox: "))
-    return Exit(code, " ".join(said.splitlines()[-3:]))
+    return Exit(code, " ".join(said.splitlines()[-5:]))
 
 
 async def _feed(process: Process, data: bytes) -> None:

@@ -1,0 +1,217 @@
+"""A real database: backed up by one action of a Blueprint, destroyed, and restored by another."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planform.api.kinds import Object
+from planform.api.names import ACTION_SET, BLUEPRINT, PROFILE, SECRET
+from planform.blueprints.catalogue import PhaseCatalogue
+from planform.blueprints.contract import Surroundings
+from planform.blueprints.functions import Policy, builtin_functions
+from planform.blueprints.registry import PhaseFunctionRegistry
+from planform.controllers.actionsets import ActionSetController
+from planform.controllers.workbench import Workbench
+from tests.harness.planes import embedded_bench, eventually, read
+from tests.harness.postgres import DATABASE, Postgres, postgres
+from tests.harness.s3 import KEY, S3Server, s3_server
+from tests.harness.s3 import SECRET as S3_SECRET
+
+TABLES = """
+CREATE TABLE customers (id serial PRIMARY KEY, name text NOT NULL, photo bytea, born date);
+CREATE TABLE orders (id serial PRIMARY KEY, customer int REFERENCES customers, total numeric(12, 2), note jsonb);
+INSERT INTO customers (name, photo, born)
+  SELECT 'customer ' || i || ' \u00e9\u4e2d', decode(md5(i::text), 'hex'), date '2000-01-01' + i
+  FROM generate_series(1, 500) i;
+INSERT INTO orders (customer, total, note)
+  SELECT 1 + i % 500, i * 1.37, jsonb_build_object('i', i, 'odd', i % 2 = 1) FROM generate_series(1, 5000) i;
+CREATE VIEW big AS SELECT * FROM orders WHERE total > 6000;
+"""
+SNAPSHOT = """
+SELECT md5(string_agg(c::text, '|' ORDER BY id)) FROM customers c;
+SELECT md5(string_agg(o::text, '|' ORDER BY id)) FROM orders o;
+SELECT count(*) FROM big;
+SELECT last_value FROM orders_id_seq;
+SELECT conname FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1;
+"""
+CONNECTION = {
+    "host": '{{ index .Options "host" }}',
+    "port": '{{ index .Options "port" }}',
+    "username": "app",
+    "password": '{{ index .Phases.PHASE.Secrets.login.Data "password" | toString }}',
+    "database": DATABASE,
+    "backupArtifactPrefix": "postgres/{{ .Object.metadata.name }}",
+    "encryptionKey": '{{ index .Phases.PHASE.Secrets.login.Data "key" | toString }}',
+}
+LOGIN = {"login": {"apiVersion": "v1", "kind": "Secret", "name": "login", "namespace": "default"}}
+
+
+def connection(phase: str) -> dict[str, str]:
+    return {key: value.replace("PHASE", phase) for key, value in CONNECTION.items()}
+
+
+ACTIONS: Object = {
+    "backup": {
+        "outputArtifacts": {
+            "database": {
+                "keyValue": {"id": "{{ .Phases.dump.Output.backupID }}", "size": "{{ .Phases.dump.Output.size }}"}
+            }
+        },
+        "phases": [{"name": "dump", "func": "PostgresBackup", "objects": LOGIN, "args": connection("dump")}],
+        "deferPhase": {"name": "tell", "func": "Echo", "args": {"message": "backup is over"}},
+    },
+    "restore": {
+        "inputArtifactNames": ["database"],
+        "phases": [
+            {
+                "name": "load",
+                "func": "PostgresRestore",
+                "objects": LOGIN,
+                "args": {**connection("load"), "backupID": "{{ .ArtifactsIn.database.KeyValue.id }}"},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Postgres]:
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture
+async def bucket() -> AsyncIterator[S3Server]:
+    async with s3_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def acting(tmp_path: Path) -> AsyncIterator[Workbench]:
+    """An embedded control plane that runs ActionSets with the functions that come with it."""
+    registry = PhaseFunctionRegistry(plugins=lambda: ())
+    registry.register(builtin_functions(Policy(directories=(tmp_path / "backups",))))
+    async with embedded_bench(tmp_path / "data") as bench:
+        here = Surroundings(engine="embedded", data=tmp_path / "data")
+        ActionSetController(bench, PhaseCatalogue(registry), here=here).start()
+        yield bench
+
+
+async def create(bench: Workbench, kind: Any, name: str, **content: Any) -> Object:
+    metadata = {"name": name, "namespace": "default"}
+    return await bench.client.create(
+        {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
+    )
+
+
+async def run(bench: Workbench, database: Postgres, action: str, artifacts: Object | None = None) -> Object:
+    """Run an action of the blueprint to its end; gives the ActionSet's status."""
+    request = {
+        "name": action,
+        "blueprint": "postgres",
+        "object": {
+            "apiVersion": "v1",
+            "resource": "namespaces",
+            "kind": "Namespace",
+            "name": "default",
+            "namespace": "default",
+        },
+        "profile": {"name": "place", "namespace": "default"},
+        "options": {"host": "127.0.0.1", "port": str(database.port)},
+        **({"artifacts": artifacts} if artifacts else {}),
+    }
+    made = await create(bench, ACTION_SET, f"{action}-{'again' if artifacts else 'first'}", spec={"actions": [request]})
+
+    async def ended() -> Object | None:
+        found = await read(bench.client, ACTION_SET, made["metadata"]["name"], "default")
+        status: Object = (found or {}).get("status") or {}
+        return status if status.get("state") in ("complete", "failed") else None
+
+    return await eventually(ended, f"{action} is over", seconds=60)
+
+
+def encoded(**data: str) -> dict[str, str]:
+    return {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+
+
+@pytest.mark.parametrize("place", ["fileSystem", "s3Compliant"])
+async def test_a_database_is_backed_up_destroyed_and_restored(
+    database: Postgres, bucket: S3Server, tmp_path: Path, place: str
+) -> None:
+    database.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
+    database.query(TABLES)
+    before = database.query(SNAPSHOT)
+    async with acting(tmp_path) as bench:
+        await create(bench, SECRET, "login", data=encoded(password=database.password, key="backup key"))
+        await create(bench, SECRET, "bucket", data=encoded(id=KEY, secret=S3_SECRET))
+        pair = {"idField": "id", "secretField": "secret", "secret": {"name": "bucket", "namespace": "default"}}
+        credential = {"type": "keyPair", "keyPair": pair}
+        location = {"type": "fileSystem", "path": str(tmp_path / "backups")}
+        if place == "s3Compliant":
+            location = {
+                "type": place,
+                "bucket": "backups",
+                "endpoint": bucket.url,
+                "region": "eu-test-1",
+                "prefix": "pg",
+            }
+        await create(bench, PROFILE, "place", location=location, credential=credential)
+        await create(bench, BLUEPRINT, "postgres", actions=ACTIONS)
+
+        done = await run(bench, database, "backup")
+        assert done["state"] == "complete", done
+        assert done["actions"][0]["phases"][0]["funcVersion"] == "v0.0.0"
+        assert done["actions"][0]["deferPhase"]["state"] == "complete"
+        artifact = done["actions"][0]["artifacts"]["database"]
+        assert int(artifact["keyValue"]["size"]) > 50_000
+
+        database.query("DELETE FROM orders WHERE id % 3 = 0; UPDATE customers SET name = 'gone'; DROP VIEW big;")
+        database.query("DROP TABLE orders CASCADE; ALTER TABLE customers DROP COLUMN photo;")
+        restored = await run(bench, database, "restore", {"database": artifact})
+        assert restored["state"] == "complete", restored
+    assert database.query(SNAPSHOT) == before
+    stored = b"".join(bucket.buckets["backups"].values()) if place == "s3Compliant" else _files(tmp_path / "backups")
+    assert len(stored) > 50_000 and b"PGDMP" not in stored  # sealed with the key
+    assert bucket.refused == 0
+
+
+def _files(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+async def test_a_restore_that_fails_leaves_the_database_as_it_was(database: Postgres, tmp_path: Path) -> None:
+    database.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
+    database.query(TABLES)
+    async with acting(tmp_path) as bench:
+        await create(bench, SECRET, "login", data=encoded(password=database.password, key="k"))
+        location = {"type": "fileSystem", "path": str(tmp_path / "backups")}
+        await create(bench, PROFILE, "place", location=location, credential={})
+        await create(bench, BLUEPRINT, "postgres", actions=ACTIONS)
+        done = await run(bench, database, "backup")
+        # Something that the backup does not know depends on a table that it would replace.
+        database.query("DELETE FROM orders; CREATE VIEW strange AS SELECT * FROM customers;")
+        before = database.query(SNAPSHOT)
+        failed = await run(bench, database, "restore", done["actions"][0]["artifacts"])
+    assert failed["state"] == "failed"
+    assert "view public.strange depends on table" in failed["error"]["message"]
+    assert database.password not in str(failed)
+    assert database.query(SNAPSHOT) == before
+
+
+async def test_a_wrong_password_fails_the_backup_and_the_defer_phase_runs(database: Postgres, tmp_path: Path) -> None:
+    async with acting(tmp_path) as bench:
+        await create(bench, SECRET, "login", data=encoded(password="wrong", key="k"))
+        location = {"type": "fileSystem", "path": str(tmp_path / "backups")}
+        await create(bench, PROFILE, "place", location=location, credential={})
+        await create(bench, BLUEPRINT, "postgres", actions=ACTIONS)
+        failed = await run(bench, database, "backup")
+    assert failed["state"] == "failed"
+    assert "password authentication failed" in failed["error"]["message"]
+    assert failed["actions"][0]["deferPhase"]["state"] == "complete"
+    assert not (tmp_path / "backups").exists()
