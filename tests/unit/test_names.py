@@ -138,6 +138,7 @@ def test_the_kind_chooses_the_rule_for_its_name() -> None:
 
 def test_unwise_metadata_is_warned_about() -> None:
     assert metadata_warnings({"finalizers": ["orphan", "x.io/y"], "ownerReferences": [OWNER]}) == []
+    assert metadata_warnings({"finalizers": ["mine"]}, {"finalizers": ["mine"]}) == []
     finalizer, owner = metadata_warnings({"finalizers": ["mine"], "ownerReferences": [OWNER, OWNER]})
     assert finalizer.startswith('metadata.finalizers: "mine": prefer a domain-qualified finalizer name')
     assert "u1" in owner

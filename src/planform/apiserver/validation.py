@@ -99,7 +99,7 @@ def admit(
     for warning in served.strategy.warnings(new, old):
         request.warn(warning)
     if own_metadata:
-        for warning in names.metadata_warnings(new["metadata"]):
+        for warning in names.metadata_warnings(new["metadata"], None if old is None else old["metadata"]):
             request.warn(warning)
         meta.name_owners_once(new["metadata"])
 

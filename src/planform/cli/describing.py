@@ -48,9 +48,10 @@ def _lines(obj: Object, events: Sequence[Object]) -> Iterator[str]:
         yield "no events"
         return
     yield "events"
-    rows_ = [
-        (e.get("lastTimestamp") or e.get("eventTime"), e.get("type"), e.get("reason"), e.get("message")) for e in events
-    ]
+    rows_ = sorted(
+        (str(e.get("lastTimestamp") or e.get("eventTime") or ""), e.get("type"), e.get("reason"), e.get("message"))
+        for e in events
+    )
     yield _indented(table(("LAST SEEN", "TYPE", "REASON", "MESSAGE"), rows_))
 
 

@@ -190,15 +190,19 @@ def _is_label_pair(key: str, value: str) -> bool:
     return not qualified_name_problems(key) and not label_value_problems(value)
 
 
-def metadata_warnings(metadata: Mapping[str, Any]) -> list[str]:
-    """What is accepted but unwise: finalizers without a domain, an owner named twice."""
+def metadata_warnings(metadata: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> list[str]:
+    """What is accepted but unwise: new finalizers without a domain, an owner named twice."""
     if "finalizers" not in metadata and "ownerReferences" not in metadata:
         return []
+    known = (before or {}).get("finalizers") or ()
     warnings = [
         f'metadata.finalizers: "{finalizer}": prefer a domain-qualified finalizer name including a path (/) to avoid'
         " accidental conflicts with other finalizer writers"
         for finalizer in metadata.get("finalizers") or ()
-        if isinstance(finalizer, str) and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+        if isinstance(finalizer, str)
+        and "/" not in finalizer
+        and finalizer not in _STANDARD_FINALIZERS
+        and finalizer not in known
     ]
     owners = [owner.get("uid") for owner in metadata.get("ownerReferences") or () if isinstance(owner, Mapping)]
     counts = Counter(uid for uid in owners if isinstance(uid, str) and uid)

@@ -97,7 +97,11 @@ def composition_revision() -> Object:
         },
         required=["spec"],
     )
-    columns = [column("REVISION", ".spec.revision", "integer"), *_XR_COLUMNS]
+    columns = [
+        column("REVISION", ".spec.revision", "integer"),
+        *_XR_COLUMNS,
+        column("XRS", ".status.composites", "integer"),
+    ]
     return crd(
         EXTENSIONS_GROUP,
         COMPOSITION_REVISION.kind,

@@ -343,6 +343,10 @@ class CompositeReconciler:
     async def _carry_out(self, work: _Pass, outcome: PipelineOutcome, decided: Plan) -> Result:
         for warning in decided.warnings:
             self._teller.event(work.xr, "Warning", "NamespaceOverridden", warning)
+        interval = _annotation(work.xr, POLL_INTERVAL_ANNOTATION)
+        if interval and not _is_duration(interval):
+            text = f'{POLL_INTERVAL_ANNOTATION}: "{interval}" is not a duration'
+            self._teller.event(work.xr, "Warning", "InvalidPollInterval", text)
         before, edited, chosen = work.xr, work.edited, work.chosen
         work.xr = await save_references(
             self._client,
@@ -505,13 +509,8 @@ class CompositeReconciler:
         if expires is not None:
             waits.append(max(MIN_POLL_SECONDS, expires - self._bench.clock.now().timestamp()))
         interval = _annotation(xr, POLL_INTERVAL_ANNOTATION)
-        if interval:
-            try:
-                waits.append(max(MIN_POLL_SECONDS, parse_duration(interval) / 1e9))
-            except CallFailed:
-                self._teller.event(
-                    xr, "Warning", "InvalidPollInterval", f'{POLL_INTERVAL_ANNOTATION}: "{interval}" is not a duration'
-                )
+        if interval and _is_duration(interval):
+            waits.append(max(MIN_POLL_SECONDS, parse_duration(interval) / 1e9))
         return Result(requeue_after=min(waits) * self._bench.rng.uniform(0.9, 1.1)) if waits else Result()
 
     def _read_settings(self, xr: Object) -> ReadSettings:
@@ -572,6 +571,14 @@ def _split(depends: set[Dependency]) -> dict[str, Any]:
         "named": frozenset(each for each in depends if isinstance(each, Named)),
         "selected": frozenset(each for each in depends if isinstance(each, Selected)),
     }
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except CallFailed:
+        return False
+    return True
 
 
 def _annotation(xr: Mapping[str, Any], name: str) -> str:

@@ -85,7 +85,8 @@ class Teller:
         custom = custom_conditions(outcome)
         conditions = [failed(explained(error)), *custom, *unknown_conditions(xr, custom)]
         if isinstance(error, FunctionError):
-            reason, problems = _RESULT, [problem(error.detail, step=error.step)]
+            words = f'function "{error.function}": {error.detail}' if error.function else error.detail
+            reason, problems = _RESULT, [problem(words, step=error.step)]
         else:
             reason, problems = error.reason, [problem(str(error))]
         self.event(xr, "Warning", reason, explained(error))
