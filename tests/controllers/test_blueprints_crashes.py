@@ -1,0 +1,150 @@
+"""The control plane may stop at any write of a run: the next one ends it cleanly, and its deferPhase has run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planform.api.kinds import Object
+from planform.api.names import ACTION_SET
+from planform.blueprints.arguments import Arguments
+from planform.blueprints.contract import PhaseContext, PhaseFunction
+from planform.client.protocol import Client
+from planform.controllers.actionsets import ActionSetController
+from planform.controllers.workbench import Workbench
+from planform.reconcile.plane import open_plane
+from planform.reconcile.sources import Watches
+from tests.controllers.acting import Theatre, action, catalogue, phase
+from tests.harness.planes import embedded_bench
+
+WRITES = 7
+"""More than an ActionSet of the stage below writes."""
+
+
+class Stops:
+    """A client that stops for good at one of its updates: before it is made, or when it is made and not known."""
+
+    def __init__(self, client: Client, at: int, *, made: bool) -> None:
+        self._client = client
+        self._left = at
+        self._made = made
+        self.stopped = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def update(self, obj: Object, **more: Any) -> Object:
+        self._left -= 1
+        if self._left == 0:
+            if self._made:
+                await self._client.update(obj, **more)
+            self.stopped.set()
+        if self.stopped.is_set():
+            await asyncio.Event().wait()
+        return await self._client.update(obj, **more)
+
+
+class Stage:
+    """Runs the same functions under one control plane after the other."""
+
+    def __init__(self, theatre: Theatre, *, resumable: bool) -> None:
+        self.theatre = theatre
+
+        async def note(context: PhaseContext, args: Arguments) -> Object:
+            theatre.calls.append(args.text("text"))
+            return {"text": args.text("text")}
+
+        self.known = catalogue(PhaseFunction(name="Note", run=note, arguments=("text",), resumable=resumable))
+
+    @asynccontextmanager
+    async def control_plane(self, client: Any) -> AsyncIterator[None]:
+        bench = self.theatre.bench
+        async with (
+            Watches(bench.client, clock=bench.clock, rng=bench.rng) as watches,
+            open_plane(watches, clock=bench.clock, grace_seconds=0.0) as plane,
+        ):
+            ActionSetController(replace(bench, client=client, plane=plane), self.known).start()
+            yield
+
+    async def interrupted(self, at: int, *, made: bool) -> Object:
+        """An ActionSet whose control plane stopped at its write number `at`, or had nothing to write so often."""
+        client = Stops(self.theatre.client, at, made=made)
+        async with self.control_plane(client):
+            submitted = await self.theatre.submit("b", name=f"run-{at}")
+            stopped = asyncio.create_task(client.stopped.wait())
+            ended = asyncio.create_task(self.theatre.ended(submitted))
+            await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (stopped, ended):
+                task.cancel()
+        return submitted
+
+
+@asynccontextmanager
+async def stage(bench: Workbench, namespace: str, *, resumable: bool) -> AsyncIterator[Stage]:
+    async with Theatre.open(bench, namespace, start=False) as theatre:
+        await theatre.blueprint(
+            {
+                "b": action(
+                    phase("one", "Note", {"text": "1"}),
+                    phase("two", "Note", {"text": "{{ .Phases.one.Output.text }}2"}),
+                    defer=phase("d", "Note", {"text": "bye"}),
+                    outputs={"o": {"keyValue": {"k": "{{ .Phases.two.Output.text }}"}}},
+                )
+            }
+        )
+        made = Stage(theatre, resumable=resumable)
+        yield made
+        async with made.control_plane(bench.client):
+            for obj in (await bench.client.list(ACTION_SET, namespace=namespace)).items:
+                await theatre.delete(obj)
+                await theatre.gone(obj)
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["before the write", "after the write"])
+@pytest.mark.parametrize("at", range(1, WRITES + 1))
+async def test_a_run_of_resumable_phases_completes_wherever_it_was_cut_off(at: int, made: bool, unique: str) -> None:
+    async with embedded_bench() as bench, stage(bench, unique, resumable=True) as scene:
+        submitted = await scene.interrupted(at, made=made)
+        async with scene.control_plane(bench.client):
+            done = await scene.theatre.ended(submitted)
+        assert done["status"]["state"] == "complete", done["status"]
+        assert done["status"]["actions"][0]["artifacts"]["o"]["keyValue"] == {"k": "12"}
+        assert list(dict.fromkeys(scene.theatre.calls)) == ["1", "12", "bye"]
+        assert len(scene.theatre.calls) <= 4  # at most the phase that was cut off ran twice
+        assert "finalizers" not in done["metadata"]
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["before the write", "after the write"])
+@pytest.mark.parametrize("at", range(1, WRITES + 1))
+async def test_a_phase_that_is_not_resumable_never_runs_twice_and_the_defer_phase_runs(
+    at: int, made: bool, unique: str
+) -> None:
+    async with embedded_bench() as bench, stage(bench, unique, resumable=False) as scene:
+        submitted = await scene.interrupted(at, made=made)
+        async with scene.control_plane(bench.client):
+            done = await scene.theatre.ended(submitted)
+        calls = scene.theatre.calls
+        assert all(calls.count(text) <= 1 for text in ("1", "12"))
+        assert "bye" in calls
+        reasons = [each["reason"] for each in done["status"].get("errors") or ()]
+        assert reasons == ([] if done["status"]["state"] == "complete" else ["Interrupted"])
+        assert "finalizers" not in done["metadata"]
+
+
+@pytest.mark.parametrize("at", range(1, WRITES + 1))
+async def test_an_actionset_deleted_between_two_control_planes_goes_and_leaves_nothing_running(
+    at: int, unique: str
+) -> None:
+    async with embedded_bench() as bench, stage(bench, unique, resumable=True) as scene:
+        submitted = await scene.interrupted(at, made=True)
+        before = list(scene.theatre.calls)
+        await scene.theatre.delete(submitted)
+        async with scene.control_plane(bench.client):
+            await scene.theatre.gone(submitted)
+        assert scene.theatre.calls[len(before) :] in ([], ["bye"])
+        assert "bye" in scene.theatre.calls or not before
