@@ -18,6 +18,8 @@ from planform.cli.function_activation import activate, deactivate
 from planform.cli.function_list import list_functions
 from planform.cli.local_functions import LocalFunction, catalogue_of, functions_from, running
 from planform.cli.output import say
+from planform.cli.package_building import function_build
+from planform.cli.package_transfer import push
 from planform.cli.scaffold import scaffold
 from planform.composition.matching import differences
 from planform.errors import UsageError
@@ -32,7 +34,7 @@ def function() -> None:
     """Write composition functions in Python, and see which there are."""
 
 
-for command in (list_functions, activate, deactivate):
+for command in (list_functions, activate, deactivate, function_build, push):
     function.add_command(command)
 
 

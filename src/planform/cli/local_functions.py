@@ -1,4 +1,6 @@
-"""Functions on an author's machine: built in, at an address, a Python file, or an executable. Never a container.
+"""Functions on an author's machine: built in, at an address, a Python file, an executable, or a package of either.
+
+Never a container.
 
 Only what a pipeline uses is started, all of it at once; everything is stopped at the end, also after Ctrl-C.
 """
@@ -6,13 +8,15 @@ Only what a pipeline uses is started, all of it at once; everything is stopped a
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from planform.api.kinds import Object
 from planform.builtin import find_builtin
@@ -24,8 +28,13 @@ from planform.functions.inprocess import InProcessRunner
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.packages.errors import InvalidReference
+from planform.packages.references import parse_reference
 
-Runtime = Literal["builtin", "address", "python", "executable"]
+if TYPE_CHECKING:
+    from planform.packages.payloads import Command
+
+Runtime = Literal["builtin", "address", "python", "executable", "package"]
 
 _RUNTIME: Final = "render.crossplane.io/runtime"
 _TARGET: Final = "render.crossplane.io/runtime-development-target"
@@ -35,7 +44,7 @@ _START_SECONDS: Final = 20.0
 
 @dataclass(frozen=True)
 class LocalFunction:
-    """One function and how it is run here. `where` is a built-in's name, an address or a path."""
+    """One function and how it is run here. `where` is a built-in's name, an address, a path or a package's name."""
 
     name: str
     runtime: Runtime
@@ -106,6 +115,8 @@ def _from_word(name: str, where: str) -> LocalFunction:
         if not path.exists():
             raise UsageError(f'function "{name}": there is no file {path}')
         return LocalFunction(name, "python", where)
+    if where.endswith(".xpkg") or _names_package(where):
+        return LocalFunction(name, "package", where)
     if path.is_file():
         return LocalFunction(name, "executable", where)
     if where.startswith(("unix:", "dns:")) or where.rpartition(":")[2].isdigit():
@@ -114,9 +125,18 @@ def _from_word(name: str, where: str) -> LocalFunction:
     if builtin is None:
         raise UsageError(
             f'function "{name}": "{where}" is no file, address or built-in function',
-            hint="use --function NAME=FILE.py, NAME=HOST:PORT, NAME=unix:PATH or the name of a built-in",
+            hint="use --function NAME=FILE.py, NAME=FILE.xpkg, NAME=HOST:PORT, NAME=unix:PATH or a built-in's name",
         )
     return LocalFunction(name, "builtin", builtin.name)
+
+
+def _names_package(where: str) -> bool:
+    """Whether this is the name of a package in a registry: a host, a path, and a tag or digest."""
+    try:
+        parse_reference(where)
+    except InvalidReference:
+        return False
+    return True
 
 
 def used_by(compositions: Sequence[Object], functions: Sequence[LocalFunction]) -> list[LocalFunction]:
@@ -191,28 +211,31 @@ async def running(functions: Sequence[LocalFunction]) -> AsyncIterator[LocalRunn
     from planform.functions.grpc_transport import GrpcRunner
 
     processes: list[asyncio.subprocess.Process] = []
-    try:
-        addresses = await asyncio.gather(*(_address(function, processes) for function in remote))
-        endpoints = {function.id: Remote(address) for function, address in zip(remote, addresses, strict=True)}
-        async with GrpcRunner(FixedEndpoints(endpoints)) as runner:
-            yield LocalRunner(by_id, runner)
-    finally:
-        await _stop(processes)
+    with tempfile.TemporaryDirectory(prefix="planform-functions-") as scratch:
+        try:
+            addresses = await asyncio.gather(*(_address(function, processes, Path(scratch)) for function in remote))
+            endpoints = {function.id: Remote(address) for function, address in zip(remote, addresses, strict=True)}
+            async with GrpcRunner(FixedEndpoints(endpoints)) as runner:
+                yield LocalRunner(by_id, runner)
+        finally:
+            await _stop(processes)
 
 
-async def _address(function: LocalFunction, processes: list[asyncio.subprocess.Process]) -> str:
+async def _address(function: LocalFunction, processes: list[asyncio.subprocess.Process], scratch: Path) -> str:
     """Where the function serves, after starting it if need be."""
     if function.runtime == "address":
         return function.where if "://" in function.where or ":/" in function.where else f"dns:///{function.where}"
     port = _free_port()
     address = f"127.0.0.1:{port}"
     serve = ["--insecure", "--address", address]
-    if function.runtime == "python":
-        command = [sys.executable, "-m", "planform_sdk", "serve", function.where, *serve]
-    else:
-        command = [*function.where.split(), *serve]
+    command = await _command(function, scratch)
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        *command.arguments,
+        *serve,
+        cwd=command.directory,
+        env={**os.environ, **command.environment},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
     processes.append(process)
     try:
@@ -221,6 +244,27 @@ async def _address(function: LocalFunction, processes: list[asyncio.subprocess.P
     except TimeoutError as error:
         raise FunctionUnavailable(f"did not serve within {_START_SECONDS:g} s", function=function.name) from error
     return f"dns:///{address}"
+
+
+async def _command(function: LocalFunction, scratch: Path) -> Command:
+    from planform.packages.payloads import Command
+
+    if function.runtime == "python":
+        return Command((sys.executable, "-m", "planform_sdk", "serve", function.where), Path())
+    if function.runtime == "executable":
+        return Command(tuple(function.where.split()), Path())
+    return await _unpacked(function, scratch)
+
+
+async def _unpacked(function: LocalFunction, scratch: Path) -> Command:
+    """The program of a package. What it takes to fetch one is imported only now: most renders need none of it."""
+    from planform.cli.package_access import find_image, is_file, package_cache
+    from planform.packages.blobs import BlobStore
+    from planform.packages.payloads import unpack_process
+
+    blobs = BlobStore(scratch / "blobs") if is_file(function.where) else package_cache()
+    image = await find_image(function.where, blobs)
+    return await asyncio.to_thread(unpack_process, image, scratch / function.id)
 
 
 async def _listening(function: LocalFunction, process: asyncio.subprocess.Process, port: int) -> None:

@@ -34,6 +34,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
     "restore": ("planform.cli.backups", "Make a data directory from a backup."),
     "function": ("planform.cli.function", "Start, run and ask composition functions."),
+    "xpkg": ("planform.cli.xpkg", "Build, look into, move and install packages."),
     "models": ("planform.cli.models", "Write typed Python models from schemas."),
     "render": ("planform.cli.render", "Show what a composition makes of an XR."),
     "validate": ("planform.cli.validate", "Check objects against the schemas of CRDs and XRDs."),

@@ -95,7 +95,7 @@ class Options:
     "functions",
     multiple=True,
     metavar="NAME=WHERE",
-    help="FILE.py, executable, HOST:PORT, unix:PATH or a built-in's name.",
+    help="FILE.py, executable, FILE.xpkg, a package's name, HOST:PORT, unix:PATH or a built-in's name.",
 )
 @click.option("-a", "--function-annotations", multiple=True, metavar="K=V", help="Set an annotation on every function.")
 @click.option("--xrd", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Apply this XRD's defaults.")

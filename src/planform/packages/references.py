@@ -85,3 +85,15 @@ def parse_reference(text: str, *, versioned: bool = True) -> Reference:
 def _is_registry(text: str) -> bool:
     """A first part is a host if it cannot be a directory: it has a dot or a port, or is this machine."""
     return bool(_HOST.match(text)) and ("." in text or ":" in text or text == "localhost")
+
+
+def package_name(reference: Reference) -> str:
+    """The name of a package object that nobody named: its repository as a DNS label."""
+    kept = []
+    text = reference.repository
+    for number, letter in enumerate(text[:63]):
+        if letter in "abcdefghijklmnopqrstuvwxyz0123456789":
+            kept.append(letter)
+        elif letter in "./:-" and number not in (0, 62, len(text) - 1):
+            kept.append("-")
+    return "".join(kept).strip("-")
