@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from planform.api.kinds import GroupVersionKind, Object, gvk, gvk_of
-from planform.api.names import COMPOSITION_REVISION, CRD, XRD
+from planform.api.kinds import Object, gvk, gvk_of
+from planform.api.names import COMPOSITION_REVISION, CRD, FUNCTION_REVISION, XRD
 from planform.client.protocol import Client, Patch, PatchType
 from planform.composition.xr import RESOURCE_NAME_ANNOTATION
 from planform.controllers.workbench import Workbench
 from planform.errors import AlreadyExists, NotFound
+from planform.journal.journal import Journal
 from planform.machinery import yamlish
 from tests.harness.planes import all_controllers, condition_of, eventually, read, until_condition
 
@@ -22,8 +23,9 @@ ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": Tr
 class Stage:
     """What a platform team and its users do, in a word each."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, journal: Journal) -> None:
         self.client = client
+        self.journal = journal
         self._brought: list[Object] = []
 
     # -- kinds
@@ -162,34 +164,35 @@ class Stage:
             condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
             await self.merge(each, {"status": {"conditions": [condition]}}, subresource="status")
 
+    async def functions(self, xr: Object) -> dict[str, str]:
+        """The function revision that each step of an XR's last run was answered by."""
+        await self.journal.flush()
+        [newest] = await self.journal.runs(xr["metadata"]["uid"], limit=1)
+        run = await self.journal.run(newest.id)
+        assert run is not None
+        return {step.step: step.revision for step in run.steps}
+
     async def close(self) -> None:
-        """Take the definitions of composed kinds away again: a cluster is shared."""
+        """Take away what only a garbage collector would: the next test uses the same names, and a cluster is shared."""
+        for kind in (COMPOSITION_REVISION, FUNCTION_REVISION):
+            await self.client.delete_collection(kind)
         for crd in self._brought:
             with suppress(NotFound):
                 await self.client.delete(CRD, crd["metadata"]["name"])
 
+        async def gone() -> bool:
+            found = [await read(self.client, CRD, crd["metadata"]["name"]) for crd in self._brought]
+            return not any(found)
+
+        await eventually(gone, "the definitions of composed kinds are gone", seconds=60)
+
 
 @asynccontextmanager
 async def open_stage(bench: Workbench, **more: Any) -> AsyncIterator[Stage]:
-    stage = Stage(bench.client)
-    async with all_controllers(bench, **more):
+    async with all_controllers(bench, **more) as controllers:
+        stage = Stage(bench.client, controllers.journal)
         yield stage
     await stage.close()
-
-
-async def all_ready(stage: Stage, kind: GroupVersionKind, count: int) -> list[Object]:
-    """Every object of a kind, once there are so many and all are ready."""
-
-    async def look() -> list[Object] | None:
-        found = list((await stage.client.list(kind)).items)
-        ready = [each for each in found if (condition_of(each, "Ready") or {}).get("status") == "True"]
-        return found if len(ready) == len(found) == count else None
-
-    return await eventually(look, f"{count} ready objects of {kind}")
-
-
-def _names(kind: str) -> Object:
-    return {"kind": kind, "plural": f"{kind.lower()}s"}
 
 
 def owners(obj: Object) -> list[Object]:
@@ -215,3 +218,7 @@ def mended(name: str, mends: Mapping[str, str]) -> Object:
 def an_xr(api_version: str, kind: str, spec: Object, **metadata: Any) -> Object:
     """An XR."""
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "my-xr", **metadata}, "spec": spec}
+
+
+def _names(kind: str) -> Object:
+    return {"kind": kind, "plural": f"{kind.lower()}s"}

@@ -267,7 +267,7 @@ async def test_rollout_design_step_without_a_matching_function_revision_fails_un
     await stage.ready(bucket)
 
 
-async def test_rollout_design_xr_under_policy_manual_takes_the_composition_revision_of_its_label(stage: Stage) -> None:
+async def test_rollout_design_xr_under_policy_manual_runs_the_function_revision_of_its_label(stage: Stage) -> None:
     await stage.define("custom-api.example.org/v1alpha1", "AcmeBucket")
     older = printed("rollout-function")
     older["spec"]["package"] = older["spec"]["package"].replace("v0.8.2", "v0.8.1")
@@ -281,7 +281,7 @@ async def test_rollout_design_xr_under_policy_manual_takes_the_composition_revis
     await stage.apply(stable)
     await stage.revision("example", 1)
     await stage.apply(printed("rollout-labelled-function"))
-    await function_revisions(stage, 2)
+    _, new = await function_revisions(stage, 2)
     await stage.apply(bucket_composition())
     alpha = await stage.revision("example", 2)
     bucket = await stage.ready(await stage.apply(printed("rollout-xr")))
@@ -291,3 +291,5 @@ async def test_rollout_design_xr_under_policy_manual_takes_the_composition_revis
     careful["spec"]["compositionRevisionSelector"]["matchLabels"]["release-channel"] = "stable"
     careful = await stage.ready(await stage.apply(careful))
     assert careful["spec"]["compositionRevisionRef"] != bucket["spec"]["compositionRevisionRef"]
+    assert await stage.functions(bucket) == {"patch-and-transform": new["metadata"]["name"]}
+    assert await stage.functions(careful) == {"patch-and-transform": old["metadata"]["name"]}
