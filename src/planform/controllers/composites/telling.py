@@ -25,7 +25,7 @@ from planform.controllers.recording import EventKind
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import set_status
 from planform.errors import NotFound, PlanformError
-from planform.functions.errors import FunctionError
+from planform.functions.errors import FunctionError, ResolutionError
 from planform.functions.sending import digest_of
 from planform.functions.values import Severity, Target
 
@@ -85,7 +85,8 @@ class Teller:
         custom = custom_conditions(outcome)
         conditions = [failed(explained(error)), *custom, *unknown_conditions(xr, custom)]
         if isinstance(error, FunctionError):
-            words = f'function "{error.function}": {error.detail}' if error.function else error.detail
+            missing = isinstance(error, ResolutionError)
+            words = f'function "{error.function}" {error.detail}' if missing else error.detail
             reason, problems = _RESULT, [problem(words, step=error.step)]
         else:
             reason, problems = error.reason, [problem(str(error))]
