@@ -26,7 +26,7 @@ from planform.functions.errors import FunctionNotFound, FunctionUnavailable, Ver
 from planform.functions.resolution import Request, resolve
 from planform.functions.values import FunctionRequest
 from planform.packages.endpoints import TLS_SECRET_ANNOTATION, TLS_SERVER_NAME_ANNOTATION
-from planform.packages.revisions import VERSION_LABEL
+from planform.packages.revisions import NUMBER_LABEL, VERSION_LABEL
 from tests.harness.function_server import function_server
 from tests.harness.planes import condition_of, eventually, read, until_condition
 from tests.unit.test_functions_grpc import certificates
@@ -147,6 +147,7 @@ async def test_a_function_of_ours_is_installed_healthy_and_callable(functions: F
     assert revision["metadata"]["labels"] == {
         PACKAGE_LABEL: functions.name,
         VERSION_LABEL: "v0.5.0",
+        NUMBER_LABEL: "1",
         "release-channel": "stable",
         "team": "a",
     }
@@ -249,6 +250,7 @@ async def test_the_current_revision_follows_the_labels_of_its_function(functions
     assert revision["metadata"]["labels"] == {
         PACKAGE_LABEL: functions.name,
         VERSION_LABEL: "v1",
+        NUMBER_LABEL: "1",
         "b": "2",
         "planform.dev/stable": "true",
     }

@@ -275,7 +275,7 @@ def test_a_revision_gets_only_what_changed_and_loses_only_what_it_was_given() ->
     wanted = new_revision(function, FUNCTION_REVISION, "fn-1", 2, active=True, annotations=["copied"])
     assert changes_to(before, wanted, annotations=["copied"]) == {
         "metadata": {
-            "labels": {"b": "2", "a": None},
+            "labels": {"b": "2", "a": None, "pkg.crossplane.io/revision-number": "2"},
             "annotations": {"copied": None, "planform.dev/copied-labels": "b"},
         },
         "spec": {"revision": 2, "packagePullSecrets": None},

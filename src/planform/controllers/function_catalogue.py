@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from planform import __version__
 from planform.api.kinds import Object
@@ -35,12 +35,14 @@ from planform.functions.runner import BuiltinFunction, FunctionRevision, Functio
 from planform.functions.semver import parse_semver
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.endpoints import SecretRef, runs_elsewhere, serving, tls_secret_of
+from planform.packages.revision_objects import DIGEST_ANNOTATION
 from planform.reconcile.sources import Subscription
 from planform.telemetry.metrics import Registry
 from planform.telemetry.tracing import Tracer
 
 if TYPE_CHECKING:
     from planform.functions.grpc_transport import CallLimits
+    from planform.packages.runtimes.host import Standing
 
 OnChange = Callable[[frozenset[str]], None]
 """Hears the names of functions; called on the event loop, must not wait and not raise."""
@@ -63,13 +65,28 @@ class _Served:
 
     version: Version
     endpoint: Endpoint | None
+    hosted: bool = False
+    """Whether it runs on this machine; then its host knows the endpoint."""
+
+
+class Hosting(Protocol):
+    """Whoever runs revisions on this machine."""
+
+    def standing(self, revision: str) -> Standing | None: ...
+
+    def remote(self, revision: str) -> Remote | None: ...
+
+    def subscribe(self, callback: Callable[[str], None]) -> Callable[[], None]: ...
+
+    def runner(self, otherwise: FunctionRunner) -> FunctionRunner: ...
 
 
 class LiveFunctions:
     """The functions of one control plane, in memory. Use it as a context manager, and wait for `synced`."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, host: Hosting | None = None) -> None:
         self._bench = bench
+        self._host = host
         self._builtins = {name: _builtin(name, entry) for entry in list_builtins() for name in names_of(entry)}
         self._functions: dict[str, bool] = {}  # of each Function, whether the built-in of its name may stand in for it
         self._revisions: dict[str, dict[str, Object]] = {}  # by function, then by their own names
@@ -88,6 +105,8 @@ class LiveFunctions:
             subscription = self._bench.plane.subscribe(gvk, handler)
             self._subscriptions.append(subscription)
             self._stack.callback(subscription.close)
+        if self._host is not None:
+            self._stack.callback(self._host.subscribe(self._on_hosted))
         return self
 
     async def __aexit__(
@@ -115,15 +134,19 @@ class LiveFunctions:
             each.version.revision
             for served in self._served.values()
             for each in served
-            if each.version.active and isinstance(each.endpoint, Remote)
+            if each.version.active and isinstance(self._endpoint(each), Remote)
         )
 
     def endpoint(self, revision: FunctionRevision, /) -> Endpoint | None:
         """Where a revision is called; None if it is not known, or gone. An inactive one may end what it has begun."""
         for each in self._served.get(revision.function, ()):
             if each.version.id == revision.name:
-                return each.endpoint
+                return self._endpoint(each)
         return None
+
+    def _endpoint(self, served: _Served) -> Endpoint | None:
+        """One that runs here may have moved a moment ago, which is nobody's business but its callers'."""
+        return self._host.remote(served.version.id) if served.hosted and self._host is not None else served.endpoint
 
     def is_blind(self, revision: FunctionRevision, given: Object | None) -> bool:
         """Whether a function with this input certainly does not look at what the control plane keeps in the XR."""
@@ -183,6 +206,10 @@ class LiveFunctions:
         revisions = [name for name, named in self._named.items() if named == secret]
         self._refresh(dict.fromkeys(self._parents[name] for name in revisions))
 
+    def _on_hosted(self, revision: str) -> None:
+        if function := self._parents.get(revision):
+            self._refresh([function])
+
     # -- what is known
 
     def _refresh(self, functions: Iterable[str]) -> None:
@@ -212,6 +239,8 @@ class LiveFunctions:
 
     def _of(self, function: str, obj: Object) -> _Served:
         annotations, status = _annotations(obj), obj["status"]
+        if DIGEST_ANNOTATION in annotations and not runs_elsewhere(annotations):
+            return self._of_package(function, obj, annotations[DIGEST_ANNOTATION])
         reference = self._named.get(obj["metadata"]["name"])
         secret = self._secrets.get(reference) if reference is not None else None
         endpoint = serving(str(status.get("endpoint") or ""), annotations, secret).endpoint
@@ -223,23 +252,28 @@ class LiveFunctions:
             else:
                 digest, deterministic = builtin_digest(builtin.name), builtin.deterministic
                 quick = builtin.quick
-        capabilities = frozenset(map(str, status.get("capabilities") or ()))
-        version = Version(
+        version = _version(
             function,
-            obj["metadata"]["name"],
+            obj,
             digest=digest,
-            semver=_tag(str(obj["spec"].get("image") or "")),
-            number=int(obj["spec"].get("revision") or 0),
-            labels=obj["metadata"].get("labels") or {},
-            active=obj["spec"].get("desiredState") == "Active",
             ready=_is_healthy(status),
             reachable=endpoint is not None,
-            capabilities=capabilities or None,
-            deterministic=deterministic or DETERMINISTIC in capabilities,
+            deterministic=deterministic,
             quick=quick,
-            created=str(obj["metadata"].get("creationTimestamp") or ""),
         )
         return _Served(version, endpoint)
+
+    def _of_package(self, function: str, obj: Object, digest: str) -> _Served:
+        """A revision that was pulled, and runs here or nowhere; its host knows first whether it serves."""
+        standing = self._host.standing(obj["metadata"]["name"]) if self._host is not None else None
+        version = _version(
+            function,
+            obj,
+            digest=digest,
+            ready=standing is not None and standing.ready,
+            reachable=standing is not None and bool(standing.endpoint),
+        )
+        return _Served(version, None, hosted=True)
 
 
 class _Secrets:
@@ -321,15 +355,17 @@ async def runner(
     limits: CallLimits | None = None,
     data: Path | None = None,
     tracer: Tracer | None = None,
+    host: Hosting | None = None,
 ) -> AsyncIterator[FunctionRunner]:
     """Calls every function where it serves, until the block ends; calls in flight are then cancelled.
 
-    `data` is the control plane's own directory, which scripts of users do not get to see. Connections of a revision
-    that is gone or inactive are closed once its calls have ended.
+    `data` is the control plane's own directory, which scripts of users do not get to see; `host` runs what runs on this
+    machine. Connections of a revision that is gone or inactive are closed once its calls have ended.
     """
     builtins = InProcessRunner(_finder(data), metrics=metrics)
     async with _Remote(live, limits, metrics, tracer) as remote:
-        yield RoutingRunner(live, builtins, remote)
+        routing = RoutingRunner(live, builtins, remote)
+        yield routing if host is None else host.runner(routing)
 
 
 class _Remote:
@@ -395,6 +431,34 @@ def _builtin(name: str, entry: BuiltinName) -> _Served:
         quick=entry.quick,
     )
     return _Served(version, InProcess(entry.name))
+
+
+def _version(
+    function: str,
+    obj: Object,
+    *,
+    digest: str,
+    ready: bool,
+    reachable: bool,
+    deterministic: bool = False,
+    quick: bool = False,
+) -> Version:
+    capabilities = frozenset(map(str, obj["status"].get("capabilities") or ()))
+    return Version(
+        function,
+        obj["metadata"]["name"],
+        digest=digest,
+        semver=_tag(str(obj["spec"].get("image") or "")),
+        number=int(obj["spec"].get("revision") or 0),
+        labels=obj["metadata"].get("labels") or {},
+        active=obj["spec"].get("desiredState") == "Active",
+        ready=ready,
+        reachable=reachable,
+        capabilities=capabilities or None,
+        deterministic=deterministic or DETERMINISTIC in capabilities,
+        quick=quick,
+        created=str(obj["metadata"].get("creationTimestamp") or ""),
+    )
 
 
 def _kept(obj: Object) -> Object:

@@ -1,26 +1,25 @@
 """Functions: each version of a Function is a FunctionRevision, and as many of them are active as its owner wants.
 
-Installed are functions that ship with planform and functions that somebody runs and gives the address of. Pulling
-packages and running them is the package manager's work, which adds to `_content` and `_runtime` and leaves the rest.
-
-Nothing is lost on the way to a new revision: it is there, and says where it serves, before an older one is deactivated.
+A function ships with planform, or somebody runs it and gives its address, or its package is pulled and run on this
+machine. The last takes a directory of our own, so on Kubernetes only the first two are to be had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from planform.api.kinds import Object
-from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, PACKAGES_GROUP, SECRET, is_paused
+from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, RUNTIME_CONFIG, SECRET
 from planform.builtin import find_builtin
-from planform.client.informer import ObjectKey
-from planform.composition.xr import XrCondition
+from planform.client.informer import Change, ObjectKey
 from planform.controllers.function_catalogue import BUILTIN_CAPABILITIES, DETERMINISTIC, LiveFunctions
+from planform.controllers.function_users import FunctionUsers
+from planform.controllers.packages.contents import CannotEstablish, PackageContents
+from planform.controllers.packages.controller import Content, Examined, NotInstallable, PackageController
 from planform.controllers.workbench import Workbench
-from planform.controllers.writing import merge, set_status
-from planform.errors import AlreadyExists, Forbidden, NotFound, PlanformError
+from planform.errors import Forbidden, NotFound
 from planform.machinery.names import label_value_problems
 from planform.packages.endpoints import (
     ENDPOINT_ANNOTATION,
@@ -33,181 +32,127 @@ from planform.packages.endpoints import (
     serving,
     tls_secret_of,
 )
-from planform.packages.revision_objects import (
-    ACTIVE,
-    INACTIVE,
-    annotations_of,
-    changes_to,
-    controller_of,
-    known_of,
-    new_revision,
-)
-from planform.packages.revisions import active_revisions, content_of, number_of, revision_name, surplus_revisions
-from planform.reconcile.controller import Result
-from planform.reconcile.sources import Source, to_owner, to_self
+from planform.packages.errors import PackageError
+from planform.packages.fetching import Fetched
+from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
+from planform.packages.revisions import content_of
+from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
+from planform.packages.runtimes.launching import Wanted
+from planform.packages.xpkg import PackageKind
+from planform.reconcile.controller import Controller
+from planform.reconcile.sources import Source
+
+if TYPE_CHECKING:
+    from planform.packages.runtimes.host import RuntimeHost
 
 NAME: Final = "functions"
-_MANAGER: Final = "pkg.crossplane.io/functions"
-_COPIED_ANNOTATIONS: Final = (
-    ENDPOINT_ANNOTATION,
-    RUNTIME_ANNOTATION,
-    TLS_SECRET_ANNOTATION,
-    TLS_SERVER_NAME_ANNOTATION,
-)
-
-
-class NotInstallable(PlanformError):
-    """No revision can be made of a Function; the message says what is missing."""
-
-    reason = "UnpackingPackage"
+_COUNT_EVERY: Final = 1.0
+"""Seconds between counts of the XRs that use a revision, while these come and go."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Runtime:
-    """Where a revision serves and what it can do, as far as that is for us to say; None: somebody else says it."""
+class Packaging:
+    """What it takes to pull packages and run them on this machine."""
 
-    endpoint: str | None
-    capabilities: tuple[str, ...] | None = None
+    contents: PackageContents
+    host: RuntimeHost
 
 
-class FunctionController:
+class FunctionController(PackageController):
     """Keeps the revisions of every Function. `live` tells of Secrets that decide whether a revision can be called."""
 
-    def __init__(self, bench: Workbench, live: LiveFunctions) -> None:
-        self._bench = bench
-        self._client = bench.client
+    copied_annotations = (
+        ENDPOINT_ANNOTATION,
+        RUNTIME_ANNOTATION,
+        TLS_SECRET_ANNOTATION,
+        TLS_SERVER_NAME_ANNOTATION,
+    )
+
+    def __init__(
+        self,
+        bench: Workbench,
+        live: LiveFunctions,
+        packaging: Packaging | None = None,
+        users: FunctionUsers | None = None,
+    ) -> None:
+        super().__init__(bench, NAME, FUNCTION, FUNCTION_REVISION)
         self._live = live
+        self._packaging = packaging
+        self._users = users
+        self._hosted: dict[str, str] = {}  # the Function of each revision that runs here
 
-    def start(self) -> None:
-        controller = self._bench.controller(NAME, self.reconcile)
-        sources: list[Source[ObjectKey]] = [
-            Source(FUNCTION, to_self),
-            Source(FUNCTION_REVISION, to_owner(PACKAGES_GROUP, FUNCTION.kind, cluster_scoped=True)),
-        ]
+    def _more_sources(self) -> list[Source[ObjectKey]]:
+        return [] if self._packaging is None else [Source(RUNTIME_CONFIG, self._of_configuration)]
 
+    def _started(self, controller: Controller[ObjectKey]) -> None:
         def look_again(functions: frozenset[str]) -> None:
             for name in functions:
                 controller.queue.add(ObjectKey("", name))
 
-        if self._bench.plane.start(controller, sources):
-            self._live.subscribe(look_again)
+        def runs_otherwise(revision: str) -> None:
+            if function := self._hosted.get(revision):
+                controller.queue.add(ObjectKey("", function))
 
-    async def reconcile(self, key: ObjectKey) -> Result:
-        try:
-            function = await self._client.get(FUNCTION, key.name)
-        except NotFound:
-            return Result()
-        if function["metadata"].get("deletionTimestamp"):
-            return Result()  # its revisions go with it
-        if is_paused(function):
-            paused = XrCondition("Synced", "False", "ReconcilePaused", "reconciliation is paused by annotation")
-            await set_status(self._client, function, [paused], now=self._bench.timestamp(), manager=_MANAGER)
-            return Result()
-        function = await self._resume(function)
-        revisions = await self._revisions(function)
-        try:
-            current = await self._ensure_current(function, revisions)
-        except NotInstallable as error:
-            for name in sorted(revisions):
-                await self._tell_health(revisions, name)
-            await self._tell_not_installable(function, error)
-            return Result()
-        await self._settle(function, current, revisions)
-        return Result()
+        def used_otherwise(function: str) -> None:
+            controller.queue.add_after(ObjectKey("", function), _COUNT_EVERY)
 
-    # -- the current revision
+        self._live.subscribe(look_again)
+        if self._packaging is not None:
+            self._packaging.host.subscribe(runs_otherwise)
+        if self._users is not None:
+            self._users.subscribe(used_otherwise)
 
-    async def _revisions(self, function: Object) -> dict[str, Object]:
-        """The revisions that this Function controls, by name."""
-        uid, name = function["metadata"]["uid"], function["metadata"]["name"]
-        if label_value_problems(name):
-            return {}
-        found = await self._client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")
-        return {each["metadata"]["name"]: each for each in found.items if controller_of(each) == uid}
+    def _of_configuration(self, change: Change) -> list[ObjectKey]:
+        """A runtime configuration says how all functions that run here may run; they look for themselves."""
+        return [ObjectKey("", name) for name in dict.fromkeys(self._hosted.values())]
 
-    async def _ensure_current(self, function: Object, revisions: dict[str, Object]) -> str:
-        """Have the revision that the Function means now, in `revisions` too; gives its name."""
-        name = revision_name(function["metadata"]["name"], _content(function))
-        number = number_of(name, [known_of(each) for each in revisions.values()])
-        automatic = _is_automatic(function)
-        wanted = new_revision(
-            function, FUNCTION_REVISION, name, number, active=automatic, annotations=_COPIED_ANNOTATIONS
-        )
-        present = revisions.get(name)
-        if present is None:
-            try:
-                revisions[name] = await self._client.create(wanted, manager=_MANAGER)
-            except AlreadyExists:
-                present = await self._unowned(name)
-            else:
-                self._record(function, "InstallPackageRevision", f'made revision "{name}", number {number}')
-                return name
-        if not automatic:
-            wanted["spec"]["desiredState"] = present["spec"]["desiredState"]
-        changes = changes_to(present, wanted, annotations=_COPIED_ANNOTATIONS)
-        revisions[name] = await merge(self._client, present, changes, manager=_MANAGER) if changes else present
-        return name
+    # -- what a Function means
 
-    async def _unowned(self, name: str) -> Object:
-        """A revision that is there already and that nobody controls; it will be adopted."""
-        present = await self._client.get(FUNCTION_REVISION, name)
-        if controller_of(present):
+    async def _content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
+        reference, annotations = str(package["spec"]["package"]), annotations_of(package)
+        runtime = annotations.get(RUNTIME_ANNOTATION)
+        if label_value_problems(package["metadata"]["name"]):
+            raise NotInstallable("the name of a Function must be a label: at most 63 characters")
+        if runtime not in (None, EXTERNAL):
+            raise NotInstallable(f'the annotation {RUNTIME_ANNOTATION} may be {EXTERNAL}, not "{runtime}"')
+        if ENDPOINT_ANNOTATION in annotations:
+            return Content(content_of(reference, annotations[ENDPOINT_ANNOTATION]))
+        if runtime == EXTERNAL:
+            return Content(content_of(reference, EXTERNAL))
+        if find_builtin(reference) is not None:
+            return Content(content_of(reference))
+        if self._packaging is None:
             raise NotInstallable(
-                f'FunctionRevision "{name}" is there and has another owner, whose it is until it is gone'
+                f'"{reference}" is not a built-in function, and packages are pulled and run only by an embedded control'
+                f" plane: use a built-in (planform function list --all), or run the function yourself and say where in"
+                f" the annotation {ENDPOINT_ANNOTATION}: HOST:PORT"
             )
-        return present
-
-    # -- all of them
-
-    async def _settle(self, function: Object, current: str, revisions: dict[str, Object]) -> None:
-        """Activate, deactivate and delete as the Function says, and say how everything is."""
-        problems = {name: (await self._runtime_problem(each))[1] for name, each in revisions.items()}
-        await self._tell_health(revisions, current)
-        if _is_automatic(function):
-            known = [known_of(each, works=not problems[name]) for name, each in revisions.items()]
-            active = active_revisions(known, limit=self._limit(function["spec"]))
-            # Activated before deactivated: there is never less to call than there was.
-            for name in sorted(revisions, key=lambda each: (each not in active, each)):
-                await self._set_state(function, revisions, name, ACTIVE if name in active else INACTIVE)
-        history = int(function["spec"].get("revisionHistoryLimit", 1))
-        known = [known_of(each) for each in revisions.values()]
-        for name in surplus_revisions(known, current, history=history):
-            await self._delete(revisions.pop(name))
-            self._record(function, "GarbageCollect", f'deleted revision "{name}": more than revisionHistoryLimit')
-        for name in sorted(revisions):
-            await self._tell_health(revisions, name)
-        await self._tell_installed(function, current, revisions, problems)
-
-    async def _set_state(self, function: Object, revisions: dict[str, Object], name: str, state: str) -> None:
-        if revisions[name]["spec"]["desiredState"] == state:
-            return
-        change = {"spec": {"desiredState": state}}
-        revisions[name] = await merge(self._client, revisions[name], change, manager=_MANAGER)
-        self._record(function, "TransitionRevision", f'revision "{name}" is now {state}')
+        return await self._packaging.contents.content(package, revisions)
 
     def _limit(self, spec: Mapping[str, Any]) -> int:
         if not self._bench.features.enabled("FunctionRevisionSelectors"):
             return 1
         return max(1, int(spec.get("activeRevisionLimit") or 1))
 
-    async def _delete(self, revision: Object) -> None:
-        metadata = revision["metadata"]
-        try:
-            await self._client.delete(
-                FUNCTION_REVISION,
-                metadata["name"],
-                uid=metadata["uid"],
-                resource_version=metadata["resourceVersion"],  # somebody may be activating it
-            )
-        except NotFound:
-            pass
+    def _may_collect(self) -> bool:
+        return self._users is None or self._users.complete()
 
-    # -- what is said about it
+    # -- how a revision is
 
-    async def _runtime_problem(self, revision: Object) -> tuple[_Runtime, str]:
-        """How a revision runs, and why it cannot be called; empty if it can."""
-        annotations, runtime = annotations_of(revision), _runtime(revision)
-        endpoint = runtime.endpoint
+    async def _examine(self, revision: Object) -> Examined:
+        users = self._count(revision)
+        more: dict[str, Any] = {} if users is None else {"users": users}
+        annotations = annotations_of(revision)
+        if DIGEST_ANNOTATION in annotations and not runs_elsewhere(annotations):
+            examined = await self._examine_package(revision)
+        else:
+            examined = await self._examine_elsewhere(revision)
+        return Examined(examined.revision, examined.runtime, {**examined.told, **more}, users or 0)
+
+    async def _examine_elsewhere(self, revision: Object) -> Examined:
+        """A function of ours, or one that somebody else runs."""
+        annotations, told = annotations_of(revision), _said_of(revision)
+        endpoint = told.get("endpoint")
         if endpoint is None:
             endpoint = str((revision.get("status") or {}).get("endpoint") or "")
         reference, secret = tls_secret_of(annotations), None
@@ -216,112 +161,111 @@ class FunctionController:
                 secret = await self._client.get(SECRET, reference.name, namespace=reference.namespace)
             except (NotFound, Forbidden):
                 pass  # which `serving` says, and `live` tells when it is there
-        return runtime, serving(endpoint, annotations, secret).problem
+        return Examined("", serving(endpoint, annotations, secret).problem, told)
 
-    async def _tell_health(self, revisions: dict[str, Object], name: str) -> None:
-        """Write how a revision is, where it serves and what it can do into its status."""
-        runtime, problem = await self._runtime_problem(revisions[name])
-        said: dict[str, Any] = {}
-        if runtime.endpoint is not None:
-            said["endpoint"] = runtime.endpoint
-        if runtime.capabilities is not None:
-            said["capabilities"] = list(runtime.capabilities)
-        conditions = [_health("RevisionHealthy"), _health("RuntimeHealthy", problem)]
-        revisions[name] = await set_status(
-            self._client, revisions[name], conditions, now=self._bench.timestamp(), manager=_MANAGER, **said
+    async def _examine_package(self, revision: Object) -> Examined:
+        """A function that was pulled. An active one is run; an inactive one serves until its last call has ended."""
+        name, packaging = revision["metadata"]["name"], self._packaging
+        if packaging is None:
+            return Examined("", "its package runs only on an embedded control plane", {"endpoint": ""})
+        self._hosted[name] = str(revision["metadata"]["labels"][PACKAGE_LABEL])
+        if revision["spec"]["desiredState"] != ACTIVE:
+            packaging.host.release(name)
+            standing = packaging.host.standing(name)
+            return Examined("", "", {"endpoint": standing.endpoint if standing is not None else ""})
+        try:
+            fetched = await packaging.contents.fetched(revision)
+            packaging.contents.check(fetched, PackageKind.FUNCTION, revision["spec"])
+            objects = await packaging.contents.establish(revision, fetched)
+        except (PackageError, CannotEstablish) as error:
+            return Examined(error.message, "its package is not installed", {"endpoint": ""})
+        told = {"capabilities": list(fetched.package.capabilities), "objectRefs": list(objects)}
+        try:
+            wanted = await self._wanted(revision, fetched)
+        except NotRunnable as error:
+            return Examined("", error.message, {**told, "endpoint": ""})
+        standing = packaging.host.ensure(wanted)
+        return Examined("", standing.problem, {**told, "endpoint": standing.endpoint})
+
+    async def _wanted(self, revision: Object, fetched: Fetched) -> Wanted:
+        metadata = revision["metadata"]
+        if fetched.executable is None:
+            raise NotRunnable("the package has no program to run: its image has neither an entrypoint nor our label")
+        reference = str((revision["spec"].get("runtimeConfigRef") or {}).get("name") or "default")
+        try:
+            config = await self._client.get(RUNTIME_CONFIG, reference)
+        except NotFound:
+            if reference != "default":
+                raise NotRunnable(f'there is no DeploymentRuntimeConfig "{reference}"') from None
+            config = {}
+        return Wanted(
+            str(metadata["labels"][PACKAGE_LABEL]),
+            metadata["name"],
+            metadata["uid"],
+            fetched.executable,
+            RuntimeSettings.of(config),
+            fetched.digest,
         )
 
-    async def _tell_installed(
-        self, function: Object, current: str, revisions: Mapping[str, Object], problems: Mapping[str, str]
-    ) -> None:
-        if revisions[current]["spec"]["desiredState"] == ACTIVE:
-            installed = XrCondition("Installed", "True", "ActivePackageRevision")
-        else:
-            installed = XrCondition(
-                "Installed",
-                "False",
-                "InactivePackageRevision",
-                f'revision "{current}" is inactive: set its spec.desiredState to Active',
-            )
-        sick = [
-            f'revision "{name}": {problem}'
-            for name, problem in sorted(problems.items(), key=lambda item: (item[0] != current, item[0]))
-            if problem and name in revisions and (name == current or known_of(revisions[name]).active)
-        ]
-        healthy = _health("Healthy", "; ".join(sick) if problems[current] else "")
-        if sick and not problems[current]:
-            healthy = XrCondition("Healthy", "True", healthy.reason, "; ".join(sick))
-        await set_status(
-            self._client,
-            function,
-            [installed, healthy],
-            now=self._bench.timestamp(),
-            manager=_MANAGER,
-            currentRevision=current,
-            currentIdentifier=function["spec"]["package"],
+    # -- what is said of all of them
+
+    def _count(self, revision: Object) -> int | None:
+        """How many XRs choose the revision; None as long as that is not known."""
+        if self._users is None or not self._users.complete():
+            return None
+        metadata = revision["metadata"]
+        return self._users.users(str(metadata["labels"].get(PACKAGE_LABEL))).get(metadata["name"], 0)
+
+    async def _told(self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined]) -> Object:
+        active = sorted(
+            (each for each in revisions.values() if each["spec"]["desiredState"] == ACTIVE),
+            key=lambda each: int(each["spec"]["revision"]),
+            reverse=True,
         )
+        shown = []
+        for each in active:
+            name, status = each["metadata"]["name"], each.get("status") or {}
+            one = {
+                "name": name,
+                "revision": each["spec"]["revision"],
+                "healthy": not examined[name].problem,
+                "endpoint": str(status.get("endpoint") or ""),
+            }
+            if "users" in status:
+                one["users"] = status["users"]
+            shown.append(one)
+        return {"activeRevisions": shown, "endpoint": shown[0]["endpoint"] if shown else ""}
 
-    async def _tell_not_installable(self, function: Object, error: NotInstallable) -> None:
-        before = function["metadata"]["resourceVersion"]
-        conditions = [
-            XrCondition("Installed", "False", error.reason, error.message),
-            _health("Healthy", "the package is not installed"),
-        ]
-        after = await set_status(self._client, function, conditions, now=self._bench.timestamp(), manager=_MANAGER)
-        if after["metadata"]["resourceVersion"] != before:
-            self._bench.events.record(function, "Warning", "UnpackPackage", error.message, by=NAME)
+    async def _settle(self, package: Object, current: str, revisions: dict[str, Object], content: Content) -> None:
+        before = set(revisions)
+        await super()._settle(package, current, revisions, content)
+        for name in before - revisions.keys():
+            self._let_go(name)
+        if before - revisions.keys() and self._packaging is not None:
+            await self._packaging.contents.sweep()
 
-    async def _resume(self, function: Object) -> Object:
-        """Take back what was said while the Function was paused."""
-        conditions = (function.get("status") or {}).get("conditions") or []
-        kept = [each for each in conditions if each["type"] != "Synced"]
-        if len(kept) == len(conditions):
-            return function
-        return await merge(
-            self._client, function, {"status": {"conditions": kept}}, manager=_MANAGER, subresource="status"
-        )
+    async def _gone(self, name: str) -> None:
+        """Nothing of a Function that was uninstalled goes on running."""
+        for revision in [each for each, function in self._hosted.items() if function == name]:
+            self._let_go(revision)
+        if self._packaging is not None:
+            await self._packaging.contents.sweep()
 
-    def _record(self, function: Object, reason: str, message: str) -> None:
-        self._bench.events.record(function, "Normal", reason, message, by=NAME)
-
-
-def _content(function: Object) -> str:
-    """What the Function's revision is made of. Raises NotInstallable."""
-    package, annotations = str(function["spec"]["package"]), annotations_of(function)
-    runtime = annotations.get(RUNTIME_ANNOTATION)
-    if label_value_problems(function["metadata"]["name"]):
-        raise NotInstallable("the name of a Function must be a label: at most 63 characters")
-    if runtime not in (None, EXTERNAL):
-        raise NotInstallable(f'the annotation {RUNTIME_ANNOTATION} may be {EXTERNAL}, not "{runtime}"')
-    if ENDPOINT_ANNOTATION in annotations:
-        return content_of(package, annotations[ENDPOINT_ANNOTATION])
-    if runtime == EXTERNAL:
-        return content_of(package, EXTERNAL)
-    if find_builtin(package) is not None:
-        return content_of(package)
-    raise NotInstallable(
-        f'"{package}" is not a built-in function, and packages are pulled by the package manager, which this release'
-        f" does not have: use a built-in (planform function list --all), or run the function yourself and say where in"
-        f" the annotation {ENDPOINT_ANNOTATION}: HOST:PORT"
-    )
+    def _let_go(self, revision: str) -> None:
+        if self._packaging is not None and self._hosted.pop(revision, None) is not None:
+            self._packaging.host.forget(revision)
 
 
-def _runtime(revision: Object) -> _Runtime:
+def _said_of(revision: Object) -> dict[str, Any]:
+    """Where a revision serves and what it can do, as far as that is for us to say."""
     annotations = annotations_of(revision)
     if ENDPOINT_ANNOTATION in annotations:
-        return _Runtime(annotations[ENDPOINT_ANNOTATION])
+        return {"endpoint": annotations[ENDPOINT_ANNOTATION]}
     builtin = find_builtin(str(revision["spec"].get("image") or ""))
     if builtin is None or runs_elsewhere(annotations):
-        return _Runtime(None)
+        return {}
     deterministic = (DETERMINISTIC,) if builtin.deterministic else ()
-    return _Runtime(builtin_endpoint(builtin.name), (*BUILTIN_CAPABILITIES, *deterministic))
-
-
-def _is_automatic(function: Object) -> bool:
-    return str(function["spec"].get("revisionActivationPolicy") or "Automatic") == "Automatic"
-
-
-def _health(type_: str, problem: str = "") -> XrCondition:
-    if problem:
-        return XrCondition(type_, "False", "UnhealthyPackageRevision", problem)
-    return XrCondition(type_, "True", "HealthyPackageRevision")
+    return {
+        "endpoint": builtin_endpoint(builtin.name),
+        "capabilities": [*BUILTIN_CAPABILITIES, *deterministic],
+    }

@@ -14,6 +14,8 @@ from planform.packages.revisions import COPIED_LABELS_ANNOTATION, Known, copied_
 
 ACTIVE: Final = "Active"
 INACTIVE: Final = "Inactive"
+DIGEST_ANNOTATION: Final = "planform.dev/digest"
+"""On a revision of a package that was pulled: which content it is."""
 
 _COPIED_FIELDS: Final = (
     "packagePullPolicy",
@@ -27,7 +29,14 @@ _COPIED_FIELDS: Final = (
 
 
 def new_revision(
-    package: Object, kind: GroupVersionKind, name: str, number: int, *, active: bool, annotations: Sequence[str] = ()
+    package: Object,
+    kind: GroupVersionKind,
+    name: str,
+    number: int,
+    *,
+    active: bool,
+    annotations: Sequence[str] = (),
+    digest: str = "",
 ) -> Object:
     """The revision that a package makes; of the package's annotations it gets those named."""
     spec, metadata = package["spec"], package["metadata"]
@@ -35,12 +44,14 @@ def new_revision(
     noted = {key: value for key, value in annotations_of(package).items() if key in annotations}
     if labels:
         noted[COPIED_LABELS_ANNOTATION] = ",".join(sorted(labels))
+    if digest:
+        noted[DIGEST_ANNOTATION] = digest
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
         "metadata": {
             "name": name,
-            "labels": {**labels, **system_labels(metadata["name"], spec["package"])},
+            "labels": {**labels, **system_labels(metadata["name"], spec["package"], number, digest)},
             "annotations": noted,
             "ownerReferences": [_owner(package)],
         },
@@ -85,10 +96,10 @@ def controller_of(obj: Object) -> str:
     return next((str(each["uid"]) for each in owners if each.get("controller")), "")
 
 
-def known_of(revision: Object, *, works: bool = True) -> Known:
+def known_of(revision: Object, *, works: bool = True, users: int = 0) -> Known:
     """A revision as decisions see it."""
     spec = revision["spec"]
-    return Known(revision["metadata"]["name"], int(spec["revision"]), spec["desiredState"] == ACTIVE, works)
+    return Known(revision["metadata"]["name"], int(spec["revision"]), spec["desiredState"] == ACTIVE, works, users)
 
 
 def annotations_of(obj: Object) -> Mapping[str, str]:

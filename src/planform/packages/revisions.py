@@ -14,11 +14,14 @@ from planform.api.names import PACKAGE_LABEL
 from planform.machinery.names import child_name, label_value_problems
 
 VERSION_LABEL: Final = "pkg.crossplane.io/version"
+DIGEST_LABEL: Final = "pkg.crossplane.io/digest"
+NUMBER_LABEL: Final = "pkg.crossplane.io/revision-number"
 COPIED_LABELS_ANNOTATION: Final = "planform.dev/copied-labels"
 """The keys of the labels that a revision has from its package, so that one taken off there is taken off here."""
 
 _SYSTEM_PREFIX: Final = "pkg.crossplane.io/"
 _HEAD_LENGTH: Final = 50
+_DIGEST_LENGTH: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Known:
     number: int
     active: bool
     works: bool = True
+    users: int = 0
+    """How many XRs have a step that chooses it."""
 
 
 def content_of(package: str, runtime: str = "") -> str:
@@ -48,31 +53,37 @@ def number_of(current: str, known: Sequence[Known]) -> int:
     return highest if highest and numbers.get(current) == highest else highest + 1
 
 
-def active_revisions(known: Sequence[Known], *, limit: int) -> frozenset[str]:
+def active_revisions(known: Sequence[Known], *, limit: int, retain: bool = False) -> frozenset[str]:
     """The revisions that are active under the policy Automatic: the `limit` highest-numbered ones.
 
     As long as none of these works, the newest active one that does stays, so that pipelines have something to call.
+    `retain` keeps every active one that somebody uses.
     """
     newest = sorted(known, key=lambda each: (each.number, each.name), reverse=True)
     chosen, older = newest[:limit], newest[limit:]
     if not any(each.works for each in chosen):
         chosen += [each for each in older if each.active and each.works][:1]
+    if retain:
+        chosen += [each for each in older if each.active and each.users]
     return frozenset(each.name for each in chosen)
 
 
 def surplus_revisions(known: Sequence[Known], current: str, *, history: int) -> tuple[str, ...]:
-    """The revisions beyond `history` and one more, oldest first; 0 keeps all. Never the current or an active one."""
+    """The revisions beyond `history` and one more, oldest first; 0 keeps all. Never the current one, or one
+    that is active or in use."""
     surplus = len(known) - (history + 1)
     if not history or surplus <= 0:
         return ()
-    candidates = [each for each in known if not each.active and each.name != current]
+    candidates = [each for each in known if not each.active and not each.users and each.name != current]
     candidates.sort(key=lambda each: (each.number, each.name))
     return tuple(each.name for each in candidates[:surplus])
 
 
-def system_labels(package: str, image: str) -> dict[str, str]:
-    """The labels of a revision that nobody else may set: its package, and the version in the image's tag."""
-    labels = {PACKAGE_LABEL: package}
+def system_labels(package: str, image: str, number: int = 0, digest: str = "") -> dict[str, str]:
+    """The labels of a revision that nobody else may set: its package and number, and which version of it this is."""
+    labels = {PACKAGE_LABEL: package, **({NUMBER_LABEL: str(number)} if number else {})}
+    if digest:
+        labels[DIGEST_LABEL] = digest.rpartition(":")[2][:_DIGEST_LENGTH]
     tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
     if tag and not label_value_problems(tag):
         labels[VERSION_LABEL] = tag

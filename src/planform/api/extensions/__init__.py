@@ -9,7 +9,15 @@ from planform.api.extensions.compositions import composition, composition_revisi
 from planform.api.extensions.definitions import composite_resource_definition
 from planform.api.extensions.nop import cluster_nop_resource, nop_resource
 from planform.api.extensions.operations import cron_operation, operation, watch_operation
-from planform.api.extensions.packages import function, function_revision
+from planform.api.extensions.package_settings import deployment_runtime_config, image_config, lock
+from planform.api.extensions.packages import (
+    configuration,
+    configuration_revision,
+    function,
+    function_revision,
+    provider,
+    provider_revision,
+)
 from planform.api.extensions.policies import policies
 from planform.api.extensions.protection import cluster_usage, usage
 from planform.api.kinds import Object
@@ -26,6 +34,13 @@ def _made() -> tuple[Object, ...]:
         environment_config(),
         function(),
         function_revision(),
+        provider(),
+        provider_revision(),
+        configuration(),
+        configuration_revision(),
+        deployment_runtime_config(),
+        image_config(),
+        lock(),
         usage(),
         cluster_usage(),
         operation(),

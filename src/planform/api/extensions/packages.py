@@ -1,7 +1,8 @@
-"""Function and FunctionRevision: an installed function, and each of its versions."""
+"""Functions, Providers and Configurations that are installed from packages, and each of their versions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from planform.api.extensions.vocabulary import (
@@ -23,9 +24,17 @@ from planform.api.extensions.vocabulary import (
     version,
 )
 from planform.api.kinds import Object
-from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGES_GROUP
+from planform.api.names import (
+    CONFIGURATION,
+    CONFIGURATION_REVISION,
+    FUNCTION,
+    FUNCTION_REVISION,
+    PACKAGES_GROUP,
+    PROVIDER,
+    PROVIDER_REVISION,
+)
 
-_FUNCTION_COLUMNS: Final = [
+_PACKAGE_COLUMNS: Final = [
     condition_column("Installed"),
     condition_column("Healthy"),
     column("PACKAGE", ".spec.package"),
@@ -43,73 +52,152 @@ _REVISION_COLUMNS: Final = [
 
 def function() -> Object:
     """An installed function."""
-    fields = {
-        "package": text("The package: an image, with tag or digest.", shortest=1),
-        "revisionActivationPolicy": text(
-            "Whether new revisions become active by themselves.", one_of=["Automatic", "Manual"], default="Automatic"
-        ),
-        "revisionHistoryLimit": number("How many inactive revisions to keep; 0 keeps all.", least=0, default=1),
-        "activeRevisionLimit": number("How many of the newest revisions are active at once.", least=1),
-        **_common(),
-    }
     limits = rule(
         "!has(self.activeRevisionLimit) || !has(self.revisionHistoryLimit) || self.revisionHistoryLimit == 0 "
         "|| self.activeRevisionLimit <= self.revisionHistoryLimit",
         "activeRevisionLimit must not exceed revisionHistoryLimit, unless that is 0",
     )
-    told = {
-        "currentRevision": text("Name of the revision that the package means now."),
-        "currentIdentifier": text("The package as it was when that was found out."),
-        "resolvedPackage": text("The package after image configurations."),
-        "appliedImageConfigRefs": _applied_image_configs(),
-        "endpoint": text("Deprecated: see the status of the revisions."),
+    fields = {
+        "activeRevisionLimit": number("How many of the newest revisions are active at once.", least=1),
+        "inUsePolicy": text(
+            "Whether a revision that pipelines of live XRs choose stays active above the limit.",
+            one_of=["Deactivate", "Retain"],
+        ),
+        **_runtime(),
     }
-    schema = root(
-        "A function that pipelines can call, installed from a package.",
+    active = record(
+        "One revision that is active.",
         {
-            "spec": record("What to install.", fields, required=["package"], rules=[limits]),
-            "status": status("What has become of the installation.", told),
+            "name": text("Its name."),
+            "revision": number("Its number."),
+            "healthy": flag("Whether it can be called."),
+            "endpoint": text("Where it serves."),
+            "users": number("How many XRs have a step that chooses it."),
         },
-        required=["spec"],
+        required=["name", "revision"],
     )
-    return _served(FUNCTION.kind, schema, _FUNCTION_COLUMNS, "pkg")
+    told = {
+        "endpoint": text("Where the newest active revision serves."),
+        "activeRevisions": many("The revisions that serve, newest first.", active),
+    }
+    schema = _package("A function that pipelines can call, installed from a package.", fields, told, [limits])
+    return _served(FUNCTION.kind, schema, _PACKAGE_COLUMNS, "pkg", beta=True)
+
+
+def provider() -> Object:
+    """An installed provider."""
+    schema = _package(
+        "A controller of managed resources, installed from a package.", {**_one_active(), **_runtime()}, {}
+    )
+    return _served(PROVIDER.kind, schema, _PACKAGE_COLUMNS, "pkg")
+
+
+def configuration() -> Object:
+    """An installed configuration."""
+    schema = _package("Definitions and compositions, installed from a package.", _one_active(), {})
+    return _served(CONFIGURATION.kind, schema, _PACKAGE_COLUMNS, "pkg")
 
 
 def function_revision() -> Object:
     """One version of an installed function."""
-    fields = {
-        "image": text("The image that the function runs from.", shortest=1),
-        "revision": number("The number of the revision; the highest one is the newest."),
-        "desiredState": text("Whether the revision can be called.", one_of=["Active", "Inactive"]),
-        "tlsServerSecretName": text("The Secret with the function's own certificate."),
-        "tlsClientSecretName": text("The Secret with the certificate of whoever calls it."),
-        **_common(),
-    }
     told = {
         "endpoint": text("Where the function listens."),
-        "capabilities": many("What the function can be used for.", text("One use, such as composition.")),
+        "users": number("How many XRs have a step that chooses this revision."),
+        **_certificates(),
+    }
+    schema = _revision("One version of a function. Several can be active at once.", _runtime(), told)
+    return _served(FUNCTION_REVISION.kind, schema, _REVISION_COLUMNS, "pkgrev", beta=True)
+
+
+def provider_revision() -> Object:
+    """One version of an installed provider."""
+    schema = _revision("One version of a provider.", _runtime(), _certificates())
+    return _served(PROVIDER_REVISION.kind, schema, _REVISION_COLUMNS, "pkgrev")
+
+
+def configuration_revision() -> Object:
+    """One version of an installed configuration."""
+    columns = [each for each in _REVISION_COLUMNS if each["name"] != "RUNTIME"]
+    return _served(CONFIGURATION_REVISION.kind, _revision("One version of a configuration.", {}, {}), columns, "pkgrev")
+
+
+def _package(
+    says: str, fields: Mapping[str, Schema], told: Mapping[str, Schema], rules: Sequence[Object] = ()
+) -> Schema:
+    spec = {
+        "package": text("The package: an image, with tag or digest.", shortest=1),
+        "revisionActivationPolicy": text(
+            "Whether new revisions become active by themselves.", one_of=["Automatic", "Manual"], default="Automatic"
+        ),
+        "revisionHistoryLimit": number("How many inactive revisions to keep; 0 keeps all.", least=0, default=1),
+        **fields,
+        **_common(),
+    }
+    status_fields = {
+        "currentRevision": text("Name of the revision that the package means now."),
+        "currentIdentifier": text("The package as it was when that was found out."),
+        "resolvedPackage": text("The package after image configurations."),
+        "appliedImageConfigRefs": _applied_image_configs(),
+        **told,
+    }
+    return root(
+        says,
+        {
+            "spec": record("What to install.", spec, required=["package"], rules=list(rules)),
+            "status": status("What has become of the installation.", status_fields),
+        },
+        required=["spec"],
+    )
+
+
+def _revision(says: str, fields: Mapping[str, Schema], told: Mapping[str, Schema]) -> Schema:
+    spec = {
+        "image": text("The image that it is installed from.", shortest=1),
+        "revision": number("The number of the revision; the highest one is the newest."),
+        "desiredState": text("Whether the revision is in use.", one_of=["Active", "Inactive"]),
+        "tlsServerSecretName": text("The Secret with its own certificate."),
+        "tlsClientSecretName": text("The Secret with the certificate of whoever calls it."),
+        **fields,
+        **_common(),
+    }
+    status_fields = {
+        "capabilities": many("What it can be used for.", text("One use, such as composition.")),
         "resolvedImage": text("The image after image configurations."),
         "appliedImageConfigRefs": _applied_image_configs(),
-        "tlsServerSecretName": text("The Secret with the function's own certificate."),
-        "tlsClientSecretName": text("The Secret with the certificate of whoever calls it."),
         "foundDependencies": number("How many dependencies the package has."),
         "installedDependencies": number("How many of them are installed."),
         "invalidDependencies": number("How many of them are installed in a version that does not fit."),
         "objectRefs": many("Objects that came with the package.", object_ref("One object.")),
         "permissionRequests": many("Permissions that the package asks for.", free("One rule.")),
+        **told,
     }
-    schema = root(
-        "One version of a function. Several can be active at once.",
+    return root(
+        says,
         {
-            "spec": record("What to run.", fields, required=["desiredState", "image", "revision"]),
-            "status": status("What has become of the revision.", told),
+            "spec": record("What to run.", spec, required=["desiredState", "image", "revision"]),
+            "status": status("What has become of the revision.", status_fields),
         },
         required=["spec"],
     )
-    return _served(FUNCTION_REVISION.kind, schema, _REVISION_COLUMNS, "pkgrev")
 
 
-def _served(kind: str, schema: Schema, columns: list[Object], category: str) -> Object:
+def _one_active() -> dict[str, Schema]:
+    """Several active versions make sense only where they install nothing that they would have to share."""
+    only = rule("self == 1", "activeRevisionLimit must be 1: only Functions can have several active revisions")
+    return {"activeRevisionLimit": number("Always 1.", rules=[only])}
+
+
+def _certificates() -> dict[str, Schema]:
+    return {
+        "tlsServerSecretName": text("The Secret with its own certificate."),
+        "tlsClientSecretName": text("The Secret with the certificate of whoever calls it."),
+    }
+
+
+def _served(kind: str, schema: Schema, columns: list[Object], category: str, *, beta: bool = False) -> Object:
+    if not beta:
+        versions = [version("v1", schema, columns, storage=True)]
+        return crd(PACKAGES_GROUP, kind, versions, categories=["crossplane", category])
     warning = f"{PACKAGES_GROUP}/v1beta1 {kind} is deprecated; use {PACKAGES_GROUP}/v1 {kind}"
     versions = [
         version("v1", schema, columns, storage=True),
@@ -118,8 +206,7 @@ def _served(kind: str, schema: Schema, columns: list[Object], category: str) -> 
     return crd(PACKAGES_GROUP, kind, versions, categories=["crossplane", category])
 
 
-def _common() -> dict[str, Schema]:
-    pull_secret = record("A Secret.", {"name": text("Name of the Secret.")})
+def _runtime() -> dict[str, Schema]:
     runtime_config = record(
         "How to run it.",
         {
@@ -130,6 +217,14 @@ def _common() -> dict[str, Schema]:
         required=["name"],
     )
     return {
+        "runtimeConfigRef": {**runtime_config, "default": {"name": "default"}},
+        "controllerConfigRef": record("Deprecated and ignored.", {"name": text("Name of the configuration.")}),
+    }
+
+
+def _common() -> dict[str, Schema]:
+    pull_secret = record("A Secret.", {"name": text("Name of the Secret.")})
+    return {
         "packagePullPolicy": text(
             "When to look for the image again.", one_of=["Always", "Never", "IfNotPresent"], default="IfNotPresent"
         ),
@@ -138,10 +233,8 @@ def _common() -> dict[str, Schema]:
         "ignoreCrossplaneConstraints": flag(
             "Whether to ignore which versions the package was made for.", default=False
         ),
-        "runtimeConfigRef": {**runtime_config, "default": {"name": "default"}},
         "commonLabels": labels("Labels for all that is made for the package."),
         "commonAnnotations": labels("Annotations for all that is made for the package."),
-        "controllerConfigRef": record("Deprecated and ignored.", {"name": text("Name of the configuration.")}),
     }
 
 

@@ -69,6 +69,7 @@ class _Hosted:
     coming: Servers | None = None
     problem: str = "it is being started"
     calls: int = 0
+    forgotten: bool = False
     told: Standing | None = None
 
     def standing(self) -> Standing:
@@ -126,6 +127,7 @@ class RuntimeHost:
             keeper.add_done_callback(self._keepers.discard)
         elif hosted.wanted != wanted:
             hosted.wanted = wanted
+            hosted.forgotten = False
             hosted.changed.set()
         return hosted.standing()
 
@@ -137,11 +139,15 @@ class RuntimeHost:
             hosted.changed.set()
 
     def forget(self, revision: str) -> None:
-        """Delete what is kept of a revision that does not run: its certificates, its log."""
-        if revision not in self._hosted:
-            self._certificates.remove(revision)
-            self._logs.remove(revision)
-            shutil.rmtree(self._directory / "runtimes" / revision, ignore_errors=True)
+        """Delete what is kept of a revision, its certificates and its log, once it has come to its end."""
+        hosted = self._hosted.get(revision)
+        if hosted is not None:
+            hosted.forgotten = True
+            self.release(revision)
+            return
+        self._certificates.remove(revision)
+        self._logs.remove(revision)
+        shutil.rmtree(self._directory / "runtimes" / revision, ignore_errors=True)
 
     def look_again(self) -> None:
         """Look at every revision now, for instance at what its certificate says after the clock was set."""
@@ -225,6 +231,8 @@ class RuntimeHost:
                 await self._wait(hosted.changed, limit)
             hosted.serving = None
         del self._hosted[revision]
+        if hosted.forgotten:
+            self.forget(revision)
         self._tell(revision)
 
     async def _start(self, wanted: Wanted, hosted: _Hosted, running: AsyncExitStack) -> bool:

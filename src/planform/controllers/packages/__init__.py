@@ -1,0 +1,5 @@
+"""Packages: installing functions, providers and configurations.
+
+controller     packages and their revisions, whatever their kind
+contents       what revisions carry: fetched, checked, and brought to the engine
+"""

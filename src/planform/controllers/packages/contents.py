@@ -1,0 +1,208 @@
+"""The content of revisions that come from registries: fetched, checked, and their objects brought to the engine.
+
+Objects belong to the package, and to the revision that is the newest to bring them: when a version no longer has one,
+it stays until the package goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import planform
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.names import CONFIGURATION_REVISION, FUNCTION_REVISION, PROVIDER_REVISION
+from planform.client.protocol import Client
+from planform.controllers.packages.controller import Content
+from planform.errors import NotFound, PlanformError
+from planform.gotemplate.errors import CallFailed
+from planform.gotemplate.sprig.semver import semver_compare
+from planform.packages.errors import InvalidPackage
+from planform.packages.fetching import Fetched, Located, PackageSource
+from planform.packages.references import parse_reference
+from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of, controller_of
+from planform.packages.revisions import content_of
+from planform.packages.xpkg import INSTALLED_KINDS, PackageKind
+
+_MANAGER: Final = "pkg.crossplane.io/revision"
+CROSSPLANE_VERSION: Final = "v2.4.0"
+"""The version whose packages are understood: what the constraints of packages are compared with."""
+
+
+class CannotEstablish(PlanformError):
+    """An object of a package cannot be brought to the engine."""
+
+    reason = "EstablishControl"
+
+
+@dataclass(slots=True)
+class PackageContents:
+    """Fetches what packages mean, and brings what revisions carry. Shared by the controllers of all kinds."""
+
+    source: PackageSource
+    client: Client
+    _established: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by uid of the revision
+
+    async def content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
+        """What a package means now; without a question to anybody if that is known already. Raises PackageError."""
+        spec = package["spec"]
+        located = await self._locate(package, revisions)
+        reference = spec.get("runtimeConfigRef") or {}
+        runtime = "" if reference.get("name", "default") == "default" else str(reference["name"])
+        await self.source.fetch(located, policy=_policy(spec), pull_secrets=_secrets(spec))
+        told = {"resolvedPackage": located.image, "appliedImageConfigRefs": list(located.applied)}
+        return Content(content_of(f"@{located.digest}", runtime), located.digest, told)
+
+    async def _locate(self, package: Object, revisions: Mapping[str, Object]) -> Located:
+        spec, status = package["spec"], package.get("status") or {}
+        current = revisions.get(str(status.get("currentRevision")))
+        text = str(spec["package"])
+        if (
+            current is not None
+            and _policy(spec) != "Always"
+            and status.get("currentIdentifier") == text
+            and (digest := annotations_of(current).get(DIGEST_ANNOTATION))
+        ):
+            text = str(parse_reference(text).pinned(digest))
+            located = await self.source.locate(text, policy=_policy(spec), pull_secrets=_secrets(spec))
+            return Located(str(spec["package"]), _unpinned(located.image, spec), digest, located.treatment)
+        return await self.source.locate(text, policy=_policy(spec), pull_secrets=_secrets(spec))
+
+    async def fetched(self, revision: Object) -> Fetched:
+        """The content of a revision, whatever its package means now. Raises PackageError."""
+        spec, digest = revision["spec"], annotations_of(revision)[DIGEST_ANNOTATION]
+        pinned = str(parse_reference(str(spec["image"])).pinned(digest))
+        located = await self.source.locate(pinned, policy=_policy(spec), pull_secrets=_secrets(spec))
+        return await self.source.fetch(located, policy=_policy(spec), pull_secrets=_secrets(spec))
+
+    def check(self, fetched: Fetched, kind: PackageKind, spec: Mapping[str, Any]) -> None:
+        """Raises InvalidPackage if the package is of another kind, or made for another control plane."""
+        package = fetched.package
+        if package.kind is not kind:
+            raise InvalidPackage(f"the package is a {package.kind}, not a {kind}")
+        constraint = package.crossplane_constraint
+        if not constraint or spec.get("ignoreCrossplaneConstraints"):
+            return
+        try:
+            fits = semver_compare(constraint, CROSSPLANE_VERSION)
+        except CallFailed as error:
+            raise InvalidPackage(f'its constraint on Crossplane, "{constraint}", is no range of versions') from error
+        if not fits:
+            raise InvalidPackage(
+                f"the package needs Crossplane {constraint}, and planform {planform.__version__} is like"
+                f" {CROSSPLANE_VERSION}; set ignoreCrossplaneConstraints to try it all the same"
+            )
+
+    async def establish(self, revision: Object, fetched: Fetched) -> Sequence[Object]:
+        """Bring the objects of an active revision; gives references to them. Raises CannotEstablish."""
+        allowed = INSTALLED_KINDS[fetched.package.kind]
+        objects = [self._owned(each, revision) for each in fetched.package.objects if gvk_of(each) in allowed]
+        references = sorted(
+            (
+                {"apiVersion": each["apiVersion"], "kind": each["kind"], "name": each["metadata"]["name"]}
+                for each in objects
+            ),
+            key=lambda each: (each["apiVersion"], each["kind"], each["name"]),
+            reverse=True,
+        )
+        metadata, spec = revision["metadata"], revision["spec"]
+        state = (fetched.digest, str(spec.get("commonLabels")), str(spec.get("commonAnnotations")))
+        if self._established.get(metadata["uid"]) != state:
+            # All of them are tried before any is changed: half a package is worse than none.
+            await asyncio.gather(*(self._apply(each, revision, dry_run=True) for each in objects))
+            await asyncio.gather(*(self._apply(each, revision) for each in objects))
+            self._established[metadata["uid"]] = state
+        return references
+
+    async def sweep(self) -> None:
+        """Delete the files of packages that no revision has any more."""
+        digests = set()
+        for kind in (FUNCTION_REVISION, PROVIDER_REVISION, CONFIGURATION_REVISION):
+            for revision in (await self.client.list(kind)).items:
+                digests.add(annotations_of(revision).get(DIGEST_ANNOTATION, ""))
+        await asyncio.to_thread(self.source.keep, digests - {""})
+
+    async def _apply(self, obj: Object, revision: Object, *, dry_run: bool = False) -> None:
+        kind, name = gvk_of(obj), obj["metadata"]["name"]
+        try:
+            present = await self.client.get(kind, name)
+        except NotFound:
+            present = None
+        wanted = obj
+        if present is not None:
+            await self._check_control(present, revision)
+            ours = {each["uid"] for each in obj["metadata"]["ownerReferences"]}
+            others = [
+                {**each, "controller": False}
+                for each in present["metadata"].get("ownerReferences") or ()
+                if each["uid"] not in ours
+            ]
+            wanted = {
+                **obj,
+                "metadata": {**obj["metadata"], "ownerReferences": [*obj["metadata"]["ownerReferences"], *others]},
+            }
+        try:
+            await self.client.apply(wanted, manager=_MANAGER, force=True, dry_run=dry_run)
+        except PlanformError as error:
+            if error.retryable:
+                raise
+            raise CannotEstablish(f"{kind.kind} {name}: {error.message}") from error
+
+    async def _check_control(self, present: Object, revision: Object) -> None:
+        """What another package controls is its; what another revision of this package controls is taken over."""
+        controller = controller_of(present)
+        if not controller or controller == revision["metadata"]["uid"]:
+            return
+        packages = {each["uid"] for each in revision["metadata"].get("ownerReferences") or ()}
+        owners = present["metadata"].get("ownerReferences") or ()
+        if not any(each["uid"] in packages for each in owners):
+            holder = next(each for each in owners if each["uid"] == controller)
+            raise CannotEstablish(
+                f"cannot establish control of object: {present['kind']} {present['metadata']['name']} is controlled by"
+                f" {holder['kind']} {holder['name']}"
+            )
+
+    def _owned(self, obj: Object, revision: Object) -> Object:
+        metadata, spec = revision["metadata"], revision["spec"]
+        package = next(each for each in metadata["ownerReferences"] if each.get("controller"))
+        kind = gvk_of(revision)
+        owners = [
+            _owner(kind, metadata["name"], metadata["uid"], controller=True),
+            {**package, "controller": False, "blockOwnerDeletion": True},
+        ]
+        about = obj["metadata"]
+        return {
+            **{key: value for key, value in obj.items() if key != "status"},
+            "metadata": {
+                "name": about["name"],
+                "labels": {**(about.get("labels") or {}), **(spec.get("commonLabels") or {})},
+                "annotations": {**(about.get("annotations") or {}), **(spec.get("commonAnnotations") or {})},
+                "ownerReferences": owners,
+            },
+        }
+
+
+def _owner(kind: GroupVersionKind, name: str, uid: str, *, controller: bool) -> Object:
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": name,
+        "uid": uid,
+        "controller": controller,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _unpinned(image: str, spec: Mapping[str, Any]) -> str:
+    """The image as the package names it, after rules; a digest that only we know of is left out."""
+    return image if "@" in str(spec["package"]) else image.partition("@")[0]
+
+
+def _policy(spec: Mapping[str, Any]) -> str:
+    return str(spec.get("packagePullPolicy") or "IfNotPresent")
+
+
+def _secrets(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(each["name"]) for each in spec.get("packagePullSecrets") or ())

@@ -1,0 +1,237 @@
+"""From the name of a package to its content on this machine: where it is, what it says, and what of it can be run.
+
+    DIRECTORY/blobs       what registries sent, by digest
+    DIRECTORY/files/HEX   the files of a package's program, unpacked once for all revisions that run it
+
+Nothing is asked of a registry for what is known and here already, unless the pull policy is `Always`: a control plane
+restarts without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Protocol
+
+from planform.api.kinds import Object
+from planform.api.names import IMAGE_CONFIG, SECRET
+from planform.apiserver.private_files import make_private_directory
+from planform.client.protocol import Client
+from planform.clock import Clock
+from planform.errors import NotFound
+from planform.packages.blobs import BlobStore, Image
+from planform.packages.credentials import Credentials, credentials_from_secret
+from planform.packages.errors import CredentialsUnusable, PackageNotFound, SignatureInvalid
+from planform.packages.extraction import extract_image
+from planform.packages.image_config import ImageRules, Treatment, applied_refs, parse_image_config
+from planform.packages.oci import Descriptor
+from planform.packages.payloads import PAYLOAD_ROOT, RuntimeKind, command_in, payload_of, unpack_process
+from planform.packages.references import Reference, parse_reference
+from planform.packages.registry import PullPolicy, Registry
+from planform.packages.registry_session import Access
+from planform.packages.runtimes.executables import Executable, Way
+from planform.packages.signatures import verify_image
+from planform.packages.xpkg import Package, read_package
+
+SYSTEM_NAMESPACE: Final = "crossplane-system"
+"""Where pull secrets and keys are, as package objects have no namespace."""
+
+_CONTAINERS: Final = {RuntimeKind.CONTAINER: Way.CONTAINER, RuntimeKind.ONESHOT: Way.CONTAINER_ONESHOT}
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """What a package's name means now. `image` is where it is had from, after the rules for images."""
+
+    package: str
+    image: str
+    digest: str
+    treatment: Treatment
+
+    @property
+    def applied(self) -> Sequence[Mapping[str, str]]:
+        return applied_refs(self.treatment)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A package that is here: what it says, and its program if it has one."""
+
+    digest: str
+    package: Package
+    executable: Executable | None
+
+
+class PackageSource(Protocol):
+    """Whoever finds and brings packages. Errors are PackageErrors; those that may pass are `retryable`."""
+
+    async def locate(self, package: str, *, policy: str = ..., pull_secrets: Sequence[str] = ...) -> Located: ...
+
+    async def fetch(self, located: Located, *, policy: str = ..., pull_secrets: Sequence[str] = ...) -> Fetched: ...
+
+    async def versions(self, package: str, *, pull_secrets: Sequence[str] = ...) -> list[str]: ...
+
+    def keep(self, digests: Collection[str]) -> None: ...
+
+
+class RegistryPackages:
+    """Packages from registries, kept below one directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        client: Client,
+        *,
+        clock: Clock,
+        rng: Random,
+        access: Access = Access(),  # noqa: B008  # frozen
+        namespace: str = SYSTEM_NAMESPACE,
+    ) -> None:
+        make_private_directory(directory)
+        self._files = directory / "files"
+        self._files.mkdir(exist_ok=True)
+        self._blobs = BlobStore(directory / "blobs")
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._access = access
+        self._namespace = namespace
+        self._fetched: dict[str, Fetched] = {}
+        self._verified: set[tuple[str, object]] = set()  # digests, and by which rule
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def locate(
+        self, package: str, *, policy: str = PullPolicy.IF_NOT_PRESENT, pull_secrets: Sequence[str] = ()
+    ) -> Located:
+        """Find out which content the name means. Raises PackageError."""
+        treatment = ImageRules(await self._rules()).treatment(package)
+        reference = parse_reference(treatment.image)
+        if reference.digest:
+            return Located(package, treatment.image, reference.digest, treatment)
+        known = None if policy == PullPolicy.ALWAYS else self._blobs.recall(str(reference))
+        if known is None:
+            if policy == PullPolicy.NEVER:
+                raise PackageNotFound(f"{reference} is not stored here, and must not be pulled")
+            async with await self._registry(treatment, pull_secrets) as registry:
+                known = await registry.resolve(reference)
+        return Located(package, treatment.image, known.digest, treatment)
+
+    async def fetch(
+        self, located: Located, *, policy: str = PullPolicy.IF_NOT_PRESENT, pull_secrets: Sequence[str] = ()
+    ) -> Fetched:
+        """Bring exactly this content here, checked as the rules for images ask. Raises PackageError."""
+        async with self._turns.setdefault(located.digest, asyncio.Lock()):
+            rule = located.treatment.verification
+            if rule is not None and (located.digest, rule) not in self._verified:
+                await self._verify(located, pull_secrets)
+                self._verified.add((located.digest, rule))
+            known = self._fetched.get(located.digest)
+            if known is not None and (known.executable is None or known.executable.root.is_dir()):
+                return known
+            reference = parse_reference(located.image).pinned(located.digest)
+            never = PullPolicy.NEVER if policy == PullPolicy.NEVER else PullPolicy.IF_NOT_PRESENT
+            async with await self._registry(located.treatment, pull_secrets) as registry:
+                image = await registry.pull(reference, policy=never)
+            fetched = await asyncio.to_thread(self._unpacked, located.digest, image)
+            self._note(located, reference)
+            self._fetched[located.digest] = fetched
+            return fetched
+
+    async def versions(self, package: str, *, pull_secrets: Sequence[str] = ()) -> list[str]:
+        """All tags of a package's repository. Raises PackageError."""
+        treatment = ImageRules(await self._rules()).treatment(package)
+        async with await self._registry(treatment, pull_secrets) as registry:
+            return await registry.tags(parse_reference(treatment.image, versioned=False))
+
+    def keep(self, digests: Collection[str]) -> None:
+        """Delete the unpacked files of all other packages; what registries sent stays, for going back."""
+        kept = {_hex(digest) for digest in digests}
+        for directory in self._files.iterdir():
+            if directory.name not in kept and directory.name not in map(_hex, self._turns_taken()):
+                shutil.rmtree(directory, ignore_errors=True)
+        self._fetched = {digest: each for digest, each in self._fetched.items() if _hex(digest) in kept}
+
+    def _turns_taken(self) -> list[str]:
+        return [digest for digest, lock in self._turns.items() if lock.locked()]
+
+    def _note(self, located: Located, reference: Reference) -> None:
+        tagged = parse_reference(located.image)
+        if tagged.tag and not tagged.digest:
+            size = self._blobs.path(located.digest).stat().st_size
+            self._blobs.remember(str(tagged), Descriptor("", located.digest, size))
+
+    def _unpacked(self, digest: str, image: Image) -> Fetched:
+        """Unpack the program's files; a crash leaves nothing that looks whole."""
+        package, payload = read_package(image), payload_of(image)
+        if payload is None:
+            return Fetched(digest, package, None)
+        root = self._files / _hex(digest)
+        if not root.is_dir():
+            fresh = self._files / f".{_hex(digest)}.new"
+            shutil.rmtree(fresh, ignore_errors=True)
+            if payload.kind is RuntimeKind.PROCESS:
+                unpack_process(image, fresh)
+            else:
+                extract_image(image, fresh)
+            fresh.rename(root)
+        if payload.kind is RuntimeKind.PROCESS:
+            command = command_in(payload, root / PAYLOAD_ROOT)
+            executable = Executable(
+                Way.PROCESS, root, command.arguments, dict(command.environment), str(command.directory)
+            )
+        else:
+            executable = _in_container(_CONTAINERS[payload.kind], root, image.settings)
+        return Fetched(digest, package, executable)
+
+    async def _verify(self, located: Located, pull_secrets: Sequence[str]) -> None:
+        rule = located.treatment.verification
+        assert rule is not None
+        keys = {}
+        for authority in rule.authorities:
+            secret = await self._secret(authority.secret)
+            data = ((secret or {}).get("data") or {}).get(authority.key)
+            if data is None:
+                raise SignatureInvalid(
+                    f"Secret {authority.secret} of authority {authority.name} has no {authority.key}"
+                )
+            try:
+                keys[authority.name] = base64.b64decode(data, validate=True)
+            except binascii.Error as error:
+                raise SignatureInvalid(f"{authority.key} of Secret {authority.secret} is not base64") from error
+        reference = parse_reference(located.image)
+        async with await self._registry(located.treatment, pull_secrets) as registry:
+            await verify_image(registry, reference, located.digest, keys)
+
+    async def _registry(self, treatment: Treatment, pull_secrets: Sequence[str]) -> Registry:
+        credentials = Credentials()
+        for name in dict.fromkeys((*pull_secrets, *filter(None, (treatment.pull_secret,)))):
+            secret = await self._secret(name)
+            if secret is None:
+                raise CredentialsUnusable(f"there is no Secret {name} in namespace {self._namespace}")
+            credentials = credentials.then(credentials_from_secret(secret))
+        return Registry(self._blobs, credentials, access=self._access, clock=self._clock, rng=self._rng)
+
+    async def _secret(self, name: str) -> Object | None:
+        try:
+            return await self._client.get(SECRET, name, namespace=self._namespace)
+        except NotFound:
+            return None
+
+    async def _rules(self) -> list[Any]:
+        return [parse_image_config(each) for each in (await self._client.list(IMAGE_CONFIG)).items]
+
+
+def _in_container(way: Way, root: Path, settings: Mapping[str, Any]) -> Executable:
+    entrypoint = (*(settings.get("Entrypoint") or ()), *(settings.get("Cmd") or ()))
+    variables = dict(str(each).partition("=")[::2] for each in settings.get("Env") or ())
+    return Executable(way, root, tuple(map(str, entrypoint)), variables, str(settings.get("WorkingDir") or ""))
+
+
+def _hex(digest: str) -> str:
+    return digest.partition(":")[2] or digest

@@ -1,0 +1,301 @@
+"""Functions that are installed from packages and run as processes of the control plane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planform.api.kinds import GroupVersionKind
+from planform.api.names import CRD, FUNCTION, FUNCTION_REVISION, RUNTIME_CONFIG
+from planform.client.informer import ObjectKey
+from planform.errors import Invalid
+from planform.functions.errors import FunctionError
+from planform.packages.revisions import DIGEST_LABEL, NUMBER_LABEL, VERSION_LABEL
+from tests.harness.packaging import REPOSITORY, Installation, installing, meta, server_program
+from tests.harness.planes import condition_of, embedded_bench, eventually, read
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    async with embedded_bench() as bench, installing(bench, tmp_path / "data") as installation:
+        yield installation
+
+
+def publish(installation: Installation, *versions: str) -> None:
+    for version in versions:
+        installation.publish(f"{REPOSITORY}:{version}", server_program(version))
+
+
+def input_crd(name: str = "settings") -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{name}.fn.example.org"},
+        "spec": {
+            "group": "fn.example.org",
+            "names": {"kind": "Setting", "plural": name},
+            "scope": "Cluster",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+async def test_a_package_is_installed_and_called_over_its_own_endpoint(installation: Installation) -> None:
+    about = meta("Function", "fn", capabilities=["composition"])
+    digest = installation.publish(f"{REPOSITORY}:v1.2.0", server_program("v1"), about=about, objects=[input_crd()])
+    await installation.install("v1.2.0")
+    function = await installation.until("Healthy", "True")
+    [revision] = await installation.revisions()
+    labels, status = revision["metadata"]["labels"], revision["status"]
+    assert labels[DIGEST_LABEL] == digest.removeprefix("sha256:")[:12]
+    assert (labels[VERSION_LABEL], labels[NUMBER_LABEL]) == ("v1.2.0", "1")
+    assert status["capabilities"] == ["composition"]
+    assert status["endpoint"].startswith("ipv4:127.0.0.1:")
+    assert status["objectRefs"] == [
+        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "name": "settings.fn.example.org"}
+    ]
+    assert function["status"]["endpoint"] == status["endpoint"]
+    assert [each["name"] for each in function["status"]["activeRevisions"]] == [revision["metadata"]["name"]]
+    assert (await installation.call())["version"] == "v1"
+    crd = await installation.bench.client.get(CRD, "settings.fn.example.org")
+    assert [(each["kind"], each["controller"]) for each in crd["metadata"]["ownerReferences"]] == [
+        ("FunctionRevision", True),
+        ("Function", False),
+    ]
+    kind = GroupVersionKind("fn.example.org", "v1", "Setting")
+
+    async def served() -> bool:
+        await installation.bench.client.kind(kind)
+        return True
+
+    assert await eventually(served, "the kind that came with the function")
+
+
+async def test_during_an_upgrade_no_call_fails_and_the_old_revision_ends_after_it(installation: Installation) -> None:
+    publish(installation, "v1", "v2")
+    await installation.install("v1")
+    await installation.until("Healthy", "True")
+    [old] = [each["metadata"]["name"] for each in await installation.revisions()]
+    seen: list[str] = []
+    failures: list[FunctionError] = []
+    over = asyncio.Event()
+
+    async def load() -> None:
+        while not over.is_set():
+            try:
+                seen.append((await installation.call())["version"])
+            except FunctionError as error:
+                failures.append(error)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            tasks.create_task(load())
+        await installation.install("v2")
+        await installation.until_states({1: "Inactive", 2: "Active"})
+
+        async def stopped() -> bool:
+            return installation.host.standing(old) is None
+
+        await eventually(stopped, "the old revision has stopped")
+        over.set()
+    assert failures == []
+    assert seen[0] == "v1"
+    assert seen[-1] == "v2"
+
+    async def cleared() -> bool:
+        revision = await installation.bench.client.get(FUNCTION_REVISION, old)
+        return bool(revision["status"]["endpoint"] == "")
+
+    await eventually(cleared, "the endpoint of the old revision is cleared")
+
+
+async def test_as_long_as_a_new_revision_does_not_work_the_old_one_serves(installation: Installation) -> None:
+    publish(installation, "v1")
+    installation.publish(f"{REPOSITORY}:v2", server_program("v2", "print('no luck')\nraise SystemExit(7)"))
+    await installation.install("v1")
+    await installation.until("Healthy", "True")
+    await installation.install("v2")
+    function = await installation.until("Healthy", "False")
+    await installation.until_states({1: "Active", 2: "Active"})
+
+    async def told() -> bool:
+        condition = condition_of(await installation.until("Healthy", "False"), "Healthy")
+        return condition is not None and "exit code 7); its last words: no luck" in condition["message"]
+
+    await eventually(told, "why the new one does not work")
+    assert (await installation.call())["version"] == "v1"
+    await installation.install("v1")
+    await installation.until("Healthy", "True")
+    await installation.until_states({2: "Inactive", 3: "Active"})
+    assert function["status"]["currentRevision"]
+
+
+async def test_the_worked_states_of_the_design(installation: Installation) -> None:
+    """Each row: what is installed, and which revisions are then active, inactive and there."""
+    publish(installation, *(f"v{number}" for number in range(1, 7)))
+    limits: dict[str, Any] = {"revisionHistoryLimit": 4, "activeRevisionLimit": 2}
+    await installation.install("v1", **limits)
+    await installation.until_states({1: "Active"})
+    await installation.install("v2", **limits)
+    await installation.until_states({1: "Active", 2: "Active"})
+    await installation.install("v3", **limits)
+    await installation.until_states({1: "Inactive", 2: "Active", 3: "Active"})
+    for version in ("v4", "v5"):
+        await installation.install(version, **limits)
+        number = int(version[1:])
+        states = {each: "Active" if each > number - 2 else "Inactive" for each in range(1, number + 1)}
+        await installation.until_states(states)
+    await installation.install("v6", **limits)
+    rows = await installation.until_states({2: "Inactive", 3: "Inactive", 4: "Inactive", 5: "Active", 6: "Active"})
+    fourth = rows[2]["metadata"]["name"]
+    await installation.install("v4", **limits)
+    rows = await installation.until_states({2: "Inactive", 3: "Inactive", 5: "Inactive", 6: "Active", 7: "Active"})
+    assert rows[-1]["metadata"]["name"] == fourth
+    await installation.until_called("v4")
+    await installation.install("v4", revisionHistoryLimit=4, activeRevisionLimit=1)
+    await installation.until_states({2: "Inactive", 3: "Inactive", 5: "Inactive", 6: "Inactive", 7: "Active"})
+    await installation.install("v4", revisionHistoryLimit=4, activeRevisionLimit=3)
+    await installation.until_states({2: "Inactive", 3: "Inactive", 5: "Active", 6: "Active", 7: "Active"})
+    await installation.until_called("v6", selector={VERSION_LABEL: "v6"})
+
+
+async def test_the_same_content_under_another_tag_is_the_same_revision(installation: Installation) -> None:
+    publish(installation, "v1")
+    await installation.install("v1")
+    [before] = await installation.until_states({1: "Active"})
+    installation.publish(f"{REPOSITORY}:stable", server_program("v1"))
+    await installation.install("stable")
+
+    async def followed() -> bool:
+        [revision] = await installation.revisions()
+        return bool(revision["spec"]["image"] == f"{REPOSITORY}:stable")
+
+    await eventually(followed, "the revision's image")
+    [after] = await installation.revisions()
+    assert after["metadata"]["name"] == before["metadata"]["name"]
+    assert after["metadata"]["labels"][VERSION_LABEL] == "stable"
+
+
+@pytest.mark.parametrize(
+    ("about", "objects", "message"),
+    [
+        (meta("Provider", "p"), (), "the package is a Provider, not a Function"),
+        (
+            meta("Function", "f", crossplane={"version": ">=v99"}),
+            (),
+            "the package needs Crossplane >=v99",
+        ),
+    ],
+    ids=["another-kind", "another-control-plane"],
+)
+async def test_a_package_that_does_not_fit_says_why_and_does_not_run(
+    installation: Installation, about: dict[str, Any], objects: tuple[Any, ...], message: str
+) -> None:
+    installation.publish(f"{REPOSITORY}:v1", server_program("v1"), about=about, objects=objects)
+    await installation.install("v1")
+    function = await installation.until("Healthy", "False", reason="UnhealthyPackageRevision")
+    condition = condition_of(function, "Healthy")
+    assert condition is not None
+    assert message in condition["message"]
+    [revision] = await installation.revisions()
+    assert installation.host.standing(revision["metadata"]["name"]) is None
+
+
+async def test_a_package_that_is_not_here_and_must_not_be_pulled_says_so(installation: Installation) -> None:
+    await installation.install("v9", packagePullPolicy="Never")
+    function = await installation.until("Installed", "False", reason="UnpackingPackage")
+    condition = condition_of(function, "Installed")
+    assert condition is not None
+    assert condition["message"] == f"{REPOSITORY}:v9 is not stored here, and must not be pulled"
+
+
+async def test_a_runtime_configuration_is_followed_without_a_failed_call(installation: Installation) -> None:
+    publish(installation, "v1")
+    container = {"name": "package-runtime", "env": [{"name": "LEVEL", "value": "one"}]}
+    config = {
+        "apiVersion": RUNTIME_CONFIG.api_version,
+        "kind": RUNTIME_CONFIG.kind,
+        "metadata": {"name": "mine"},
+        "spec": {"deploymentTemplate": {"spec": {"replicas": 2, "template": {"spec": {"containers": [container]}}}}},
+    }
+    await installation.install("v1", runtimeConfigRef={"name": "mine"})
+    function = await installation.until("Healthy", "False")
+    condition = condition_of(function, "Healthy")
+    assert condition is not None
+    assert 'there is no DeploymentRuntimeConfig "mine"' in condition["message"]
+    await installation.bench.client.apply(config, manager="user")
+    await installation.until("Healthy", "True")
+    asked: dict[str, Any] = {"given": {"environment": ["LEVEL"]}}
+    assert (await installation.call(**asked))["environment"] == {"LEVEL": "one"}
+    container["env"] = [{"name": "LEVEL", "value": "two"}]
+    await installation.bench.client.apply(config, manager="user", force=True)
+
+    async def moved() -> bool:
+        return bool((await installation.call(**asked))["environment"] == {"LEVEL": "two"})
+
+    await eventually(moved, "the new setting")
+
+
+async def test_an_uninstalled_function_stops_and_leaves_no_files(installation: Installation) -> None:
+    publish(installation, "v1")
+    await installation.install("v1")
+    await installation.until("Healthy", "True")
+    [revision] = await installation.revisions()
+    name = revision["metadata"]["name"]
+    await installation.bench.client.delete(FUNCTION, "fn")
+
+    async def gone() -> bool:
+        left = list((installation.data / "packages" / "files").iterdir())
+        revisions = await installation.revisions()
+        return installation.host.standing(name) is None and not revisions and not left
+
+    await eventually(gone, "everything of it is gone")
+    assert not (installation.data / "certificates" / name).exists()
+    assert await read(installation.bench.client, FUNCTION_REVISION, name) is None
+
+
+async def test_at_rest_and_after_a_restart_nothing_is_written_but_where_it_serves(
+    installation: Installation,
+) -> None:
+    publish(installation, "v1")
+    await installation.install("v1", packagePullPolicy="Never")
+    await installation.until("Healthy", "True")
+    client = installation.bench.client
+
+    async def versions() -> list[str]:
+        objects = [await client.get(FUNCTION, "fn"), *await installation.revisions()]
+        return [each["metadata"]["resourceVersion"] for each in objects]
+
+    before = await versions()
+    for _ in range(2):
+        await installation.controller.reconcile(ObjectKey("", "fn"))
+    assert await versions() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "message"),
+    [
+        ("Function", {"activeRevisionLimit": 2, "revisionHistoryLimit": 1}, "must not exceed revisionHistoryLimit"),
+        ("Function", {"activeRevisionLimit": 0}, "greater than or equal to 1"),
+        ("Function", {"revisionHistoryLimit": -1}, "greater than or equal to 0"),
+        ("Provider", {"activeRevisionLimit": 2}, "activeRevisionLimit must be 1"),
+        ("Configuration", {"activeRevisionLimit": 2}, "activeRevisionLimit must be 1"),
+    ],
+)
+async def test_limits_that_make_no_sense_are_refused(
+    installation: Installation, kind: str, spec: dict[str, Any], message: str
+) -> None:
+    wanted = {
+        "apiVersion": "pkg.crossplane.io/v1",
+        "kind": kind,
+        "metadata": {"name": "x"},
+        "spec": {"package": f"{REPOSITORY}:v1", **spec},
+    }
+    with pytest.raises(Invalid) as refused:
+        await installation.bench.client.create(wanted)
+    assert message in str(refused.value)

@@ -1,0 +1,144 @@
+"""Packages that a test made and that are here already, as after a pull, and the controller that installs them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
+from planform.apiserver.pki import Pki
+from planform.controllers.function_catalogue import LiveFunctions, runner
+from planform.controllers.functions import FunctionController, Packaging
+from planform.controllers.packages.contents import PackageContents
+from planform.controllers.workbench import Workbench
+from planform.functions.errors import ResolutionError
+from planform.functions.resolution import Request, resolve
+from planform.functions.runner import FunctionRunner
+from planform.functions.values import FunctionRequest
+from planform.packages.blobs import BlobStore
+from planform.packages.building import Program, Source, assemble
+from planform.packages.fetching import RegistryPackages
+from planform.packages.layers import File
+from planform.packages.payloads import Payload, RuntimeKind
+from planform.packages.runtimes import Draining, RevisionCertificates, RuntimeHost
+from planform.packages.xpkg import package_of
+from tests.harness.hosting import SERVER
+from tests.harness.planes import eventually, until_condition
+
+REPOSITORY = "registry.example.org/acme/fn"
+
+
+def meta(kind: str, name: str, **spec: Any) -> Object:
+    return {"apiVersion": "meta.pkg.crossplane.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def server_program(version: str, source: str = SERVER) -> Program:
+    """A function in Python that says which version it is."""
+    files = (File("app/main.py", source.replace("VERSION", version).encode()),)
+    return Program(Payload(RuntimeKind.PROCESS, ("python", "app/main.py"), ("app",)), files)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Functions as packages: what users do with them, and what becomes of it."""
+
+    bench: Workbench
+    data: Path
+    blobs: BlobStore
+    host: RuntimeHost
+    live: LiveFunctions
+    run: FunctionRunner
+    controller: FunctionController
+
+    def publish(
+        self,
+        reference: str,
+        program: Program | None,
+        *,
+        about: Object | None = None,
+        objects: Sequence[Object] = (),
+    ) -> str:
+        """Have a package here, as if it had been pulled; gives its digest."""
+        documents = [("meta", about or meta("Function", "fn")), *(("object", each) for each in objects)]
+        image = assemble(self.blobs, Source(package_of(documents)), program)
+        self.blobs.remember(reference, image.descriptor)
+        return image.digest
+
+    async def install(
+        self, version: str, *, name: str = "fn", labels: dict[str, str] | None = None, **spec: Any
+    ) -> Object:
+        return await self.bench.client.apply(
+            {
+                "apiVersion": FUNCTION.api_version,
+                "kind": "Function",
+                "metadata": {"name": name, "labels": labels or {}},
+                "spec": {"package": version if "/" in version else f"{REPOSITORY}:{version}", **spec},
+            },
+            manager="user",
+            force=True,
+        )
+
+    async def until(
+        self, type_: str, status: str, *, name: str = "fn", kind: GroupVersionKind = FUNCTION, **more: str
+    ) -> Object:
+        about = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
+        return await until_condition(self.bench.client, about, type_, status, **more)
+
+    async def revisions(self, name: str = "fn") -> list[Object]:
+        found = await self.bench.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")
+        return sorted(found.items, key=lambda each: int(each["spec"]["revision"]))
+
+    async def until_states(self, wanted: dict[int, str], *, name: str = "fn") -> list[Object]:
+        """Wait until there are exactly these revisions: `{1: "Inactive", 2: "Active"}`."""
+        seen: dict[int, str] = {}
+
+        async def check() -> bool:
+            seen.clear()
+            seen.update({each["spec"]["revision"]: each["spec"]["desiredState"] for each in await self.revisions(name)})
+            return seen == wanted
+
+        try:
+            await eventually(check, f"revisions {wanted}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: there are {seen}") from error
+        return await self.revisions(name)
+
+    async def call(self, *, name: str = "fn", **wanted: Any) -> dict[str, Any]:
+        """Call the function as a step would; gives what it says of itself."""
+        given = wanted.pop("given", {})
+        chosen = resolve(self.live.catalogue, Request(name, **wanted)).revision
+        return dict((await self.run.run(chosen, FunctionRequest(tag="t", input=given), timeout=20)).context)
+
+    async def until_called(self, version: str, **wanted: Any) -> None:
+        async def check() -> bool:
+            try:
+                return bool((await self.call(**wanted))["version"] == version)
+            except ResolutionError:
+                return False
+
+        await eventually(check, f"version {version} answers")
+
+
+@asynccontextmanager
+async def installing(bench: Workbench, data: Path) -> AsyncIterator[Installation]:
+    """The controller of Functions with all it takes to run packages, on a workbench."""
+    clock = bench.clock
+    certificates = RevisionCertificates(Pki(data / "pki", clock=clock), data / "certificates", clock=clock)
+    source = RegistryPackages(data / "packages", bench.client, clock=clock, rng=bench.rng)
+    draining = Draining(quiet=0.2, longest=20)
+    async with (
+        RuntimeHost(data, certificates, clock=clock, draining=draining) as host,
+        LiveFunctions(bench, host) as live,
+        runner(live, host=host) as run,
+    ):
+        await live.synced()
+        packaging = Packaging(PackageContents(source, bench.client), host)
+        controller = FunctionController(bench, live, packaging)
+        controller.start()
+        blobs = BlobStore(data / "packages" / "blobs")
+        yield Installation(bench, data, blobs, host, live, run, controller)
+        await bench.plane.stop("functions")
