@@ -7,6 +7,7 @@ import base64
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -25,12 +26,12 @@ from planform.packages.errors import (
     SignatureInvalid,
 )
 from planform.packages.layers import File
-from planform.packages.oci import Descriptor, Platform
+from planform.packages.oci import Descriptor, Index, Platform
 from planform.packages.payloads import Payload, RuntimeKind
 from planform.packages.references import Reference, parse_reference
 from planform.packages.registry import Limits, Progress, PullPolicy, Registry
 from planform.packages.registry_session import Access
-from planform.packages.signatures import SIMPLE_SIGNING, signature_tag, verify_image
+from planform.packages.signatures import ARTIFACT_TYPE, SIMPLE_SIGNING, signature_tag, verify_image
 from planform.packages.xpkg import package_of, read_package
 from tests.e2e.registries import PASSWORD, USER, serving_registry
 from tests.unit.archives import FUNCTION_META
@@ -389,3 +390,21 @@ async def test_signature_beside_the_image_is_found_and_checked(address: str, tmp
         assert verified.authority == "us"
         with pytest.raises(SignatureInvalid, match="made with another key than them's"):
             await verify_image(there, reference, image.digest, {"them": stranger})
+
+
+async def test_signature_that_refers_to_the_image_is_found_too(address: str, tmp_path: Path) -> None:
+    """On a registry that cannot list referrers, the list is kept under a tag made of the digest."""
+    image, name = await pushed(address, tmp_path / "here", "referred-to")
+    reference = parse_reference(f"{address}/{name}")
+    private, public = key_pair()
+    async with client(tmp_path / "here") as here:
+        payload = payload_for(image.digest)
+        layer = Descriptor(SIMPLE_SIGNING, here.blobs.add(payload), len(payload), signed_with(private, payload))
+        parts = store_image(here.blobs, {}, [layer])
+        await here.push(parts, reference.tagged("parts"))
+        manifest = replace(parts.manifest, artifact_type=ARTIFACT_TYPE, subject=image.descriptor)
+        sent = await here.push_manifest(reference.tagged(""), manifest)
+        listed = Index((replace(sent, artifact_type=ARTIFACT_TYPE), Descriptor("text/other", sent.digest, sent.size)))
+        await here.push_manifest(reference.tagged(image.digest.replace(":", "-")), listed)
+    async with client(tmp_path / "there") as there:
+        assert (await verify_image(there, reference, image.digest, {"us": public})).authority == "us"

@@ -191,8 +191,11 @@ class Registry:
         for image in images:
             sent = await self.push(image, replace(reference, tag="", digest=image.digest), report=report)
             described.append(replace(sent, platform=image.platform))
-        index = Index(tuple(described))
-        return await self._put_manifest(reference, index.encode(), index.media_type)
+        return await self.push_manifest(reference, Index(tuple(described)))
+
+    async def push_manifest(self, reference: Reference, manifest: Manifest | Index) -> Descriptor:
+        """Send a manifest or index whose parts are there already, under its tag or, without one, its digest."""
+        return await self._put_manifest(reference, manifest.encode(), manifest.media_type)
 
     # -- names
 
