@@ -15,16 +15,10 @@ from planform.functions.endpoints import Endpoint
 from planform.functions.grpc_transport import GrpcRunner
 from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.packages.runtimes import (
-    Draining,
-    Executable,
-    RevisionCertificates,
-    RuntimeHost,
-    RuntimeSettings,
-    Standing,
-    Wanted,
-    Way,
-)
+from planform.packages.runtimes.certificates import RevisionCertificates
+from planform.packages.runtimes.executables import Executable, RuntimeSettings, Way
+from planform.packages.runtimes.host import Draining, RuntimeHost, Standing
+from planform.packages.runtimes.launching import Wanted
 from planform.telemetry.metrics import Registry
 from tests.harness.planes import eventually
 

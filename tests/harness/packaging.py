@@ -24,7 +24,8 @@ from planform.packages.building import Program, Source, assemble
 from planform.packages.fetching import RegistryPackages
 from planform.packages.layers import File
 from planform.packages.payloads import Payload, RuntimeKind
-from planform.packages.runtimes import Draining, RevisionCertificates, RuntimeHost
+from planform.packages.runtimes.certificates import RevisionCertificates
+from planform.packages.runtimes.host import Draining, RuntimeHost
 from planform.packages.xpkg import package_of
 from tests.harness.hosting import SERVER
 from tests.harness.planes import eventually, until_condition

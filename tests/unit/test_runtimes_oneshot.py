@@ -22,8 +22,8 @@ from planform.functions.errors import (
     FunctionTimedOut,
 )
 from planform.functions.values import FunctionRequest, Resource, State
-from planform.packages.runtimes import Executable, Way
 from planform.packages.runtimes.containers import find_runc
+from planform.packages.runtimes.executables import Executable, Way
 from tests.harness.hosting import SERVER, Hosting, oneshot_payload, open_hosting
 from tests.harness.planes import eventually
 

@@ -20,8 +20,8 @@ from planform.functions.errors import FunctionError, FunctionUnavailable
 from planform.functions.grpc_transport import CallLimits, GrpcRunner
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest
-from planform.packages.runtimes import RuntimeSettings
 from planform.packages.runtimes.certificates import LIFETIME, RENEW_BEFORE
+from planform.packages.runtimes.executables import RuntimeSettings
 from planform.packages.runtimes.logs import last_lines, log_file
 from planform.sandbox import Isolation, available_isolation
 from tests.harness.hosting import Hosting, open_hosting, server_payload

@@ -4,7 +4,7 @@
     DIRECTORY/files/HEX   the files of a package's program, unpacked once for all revisions that run it
 
 Nothing is asked of a registry for what is known and here already, unless the pull policy is `Always`: a control plane
-restarts without one.
+restarts without one. What speaks to registries is imported when the first of them is asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from planform.api.kinds import Object
 from planform.api.names import IMAGE_CONFIG, SECRET
@@ -32,13 +32,17 @@ from planform.packages.extraction import extract_image
 from planform.packages.image_config import ImageRules, Treatment, applied_refs, parse_image_config
 from planform.packages.oci import Descriptor
 from planform.packages.payloads import PAYLOAD_ROOT, RuntimeKind, command_in, payload_of, unpack_process
-from planform.packages.references import Reference, parse_reference
-from planform.packages.registry import PullPolicy, Registry
-from planform.packages.registry_session import Access
+from planform.packages.references import parse_reference
 from planform.packages.runtimes.executables import Executable, Way
-from planform.packages.signatures import verify_image
 from planform.packages.xpkg import Package, read_package
 
+if TYPE_CHECKING:
+    from planform.packages.registry import Registry
+    from planform.packages.registry_session import Access
+
+IF_NOT_PRESENT: Final = "IfNotPresent"
+ALWAYS: Final = "Always"
+NEVER: Final = "Never"
 SYSTEM_NAMESPACE: Final = "crossplane-system"
 """Where pull secrets and keys are, as package objects have no namespace."""
 
@@ -90,7 +94,7 @@ class RegistryPackages:
         *,
         clock: Clock,
         rng: Random,
-        access: Access = Access(),  # noqa: B008  # frozen
+        access: Access | None = None,
         namespace: str = SYSTEM_NAMESPACE,
     ) -> None:
         make_private_directory(directory)
@@ -106,24 +110,22 @@ class RegistryPackages:
         self._verified: set[tuple[str, object]] = set()  # digests, and by which rule
         self._turns: dict[str, asyncio.Lock] = {}
 
-    async def locate(
-        self, package: str, *, policy: str = PullPolicy.IF_NOT_PRESENT, pull_secrets: Sequence[str] = ()
-    ) -> Located:
+    async def locate(self, package: str, *, policy: str = IF_NOT_PRESENT, pull_secrets: Sequence[str] = ()) -> Located:
         """Find out which content the name means. Raises PackageError."""
         treatment = ImageRules(await self._rules()).treatment(package)
         reference = parse_reference(treatment.image)
         if reference.digest:
             return Located(package, treatment.image, reference.digest, treatment)
-        known = None if policy == PullPolicy.ALWAYS else self._blobs.recall(str(reference))
+        known = None if policy == ALWAYS else self._blobs.recall(str(reference))
         if known is None:
-            if policy == PullPolicy.NEVER:
+            if policy == NEVER:
                 raise PackageNotFound(f"{reference} is not stored here, and must not be pulled")
             async with await self._registry(treatment, pull_secrets) as registry:
                 known = await registry.resolve(reference)
         return Located(package, treatment.image, known.digest, treatment)
 
     async def fetch(
-        self, located: Located, *, policy: str = PullPolicy.IF_NOT_PRESENT, pull_secrets: Sequence[str] = ()
+        self, located: Located, *, policy: str = IF_NOT_PRESENT, pull_secrets: Sequence[str] = ()
     ) -> Fetched:
         """Bring exactly this content here, checked as the rules for images ask. Raises PackageError."""
         async with self._turns.setdefault(located.digest, asyncio.Lock()):
@@ -134,12 +136,9 @@ class RegistryPackages:
             known = self._fetched.get(located.digest)
             if known is not None and (known.executable is None or known.executable.root.is_dir()):
                 return known
-            reference = parse_reference(located.image).pinned(located.digest)
-            never = PullPolicy.NEVER if policy == PullPolicy.NEVER else PullPolicy.IF_NOT_PRESENT
-            async with await self._registry(located.treatment, pull_secrets) as registry:
-                image = await registry.pull(reference, policy=never)
+            image = await self._pull(located, policy, pull_secrets)
             fetched = await asyncio.to_thread(self._unpacked, located.digest, image)
-            self._note(located, reference)
+            self._note(located)
             self._fetched[located.digest] = fetched
             return fetched
 
@@ -160,7 +159,7 @@ class RegistryPackages:
     def _turns_taken(self) -> list[str]:
         return [digest for digest, lock in self._turns.items() if lock.locked()]
 
-    def _note(self, located: Located, reference: Reference) -> None:
+    def _note(self, located: Located) -> None:
         tagged = parse_reference(located.image)
         if tagged.tag and not tagged.digest:
             size = self._blobs.path(located.digest).stat().st_size
@@ -189,7 +188,18 @@ class RegistryPackages:
             executable = _in_container(_CONTAINERS[payload.kind], root, image.settings)
         return Fetched(digest, package, executable)
 
+    async def _pull(self, located: Located, policy: str, pull_secrets: Sequence[str]) -> Image:
+        from planform.packages.registry import PullPolicy
+
+        # The digest is known: what is here already need not be asked for again.
+        wanted = PullPolicy.NEVER if policy == NEVER else PullPolicy.IF_NOT_PRESENT
+        reference = parse_reference(located.image).pinned(located.digest)
+        async with await self._registry(located.treatment, pull_secrets) as registry:
+            return await registry.pull(reference, policy=wanted)
+
     async def _verify(self, located: Located, pull_secrets: Sequence[str]) -> None:
+        from planform.packages.signatures import verify_image
+
         rule = located.treatment.verification
         assert rule is not None
         keys = {}
@@ -209,13 +219,16 @@ class RegistryPackages:
             await verify_image(registry, reference, located.digest, keys)
 
     async def _registry(self, treatment: Treatment, pull_secrets: Sequence[str]) -> Registry:
+        from planform.packages.registry import Registry
+        from planform.packages.registry_session import Access
+
         credentials = Credentials()
         for name in dict.fromkeys((*pull_secrets, *filter(None, (treatment.pull_secret,)))):
             secret = await self._secret(name)
             if secret is None:
                 raise CredentialsUnusable(f"there is no Secret {name} in namespace {self._namespace}")
             credentials = credentials.then(credentials_from_secret(secret))
-        return Registry(self._blobs, credentials, access=self._access, clock=self._clock, rng=self._rng)
+        return Registry(self._blobs, credentials, access=self._access or Access(), clock=self._clock, rng=self._rng)
 
     async def _secret(self, name: str) -> Object | None:
         try:

@@ -17,8 +17,6 @@ from planform.api.names import CONFIGURATION_REVISION, FUNCTION_REVISION, PROVID
 from planform.client.protocol import Client
 from planform.controllers.packages.controller import Content
 from planform.errors import NotFound, PlanformError
-from planform.gotemplate.errors import CallFailed
-from planform.gotemplate.sprig.semver import semver_compare
 from planform.packages.errors import InvalidPackage
 from planform.packages.fetching import Fetched, Located, PackageSource
 from planform.packages.references import parse_reference
@@ -85,6 +83,9 @@ class PackageContents:
         constraint = package.crossplane_constraint
         if not constraint or spec.get("ignoreCrossplaneConstraints"):
             return
+        from planform.gotemplate.errors import CallFailed
+        from planform.gotemplate.sprig.semver import semver_compare
+
         try:
             fits = semver_compare(constraint, CROSSPLANE_VERSION)
         except CallFailed as error:

@@ -9,21 +9,3 @@ oneshot        programs that are run to completion for each call
 logs           what they say, in bounded files
 host           all of them: start, hand-over, drain, stop
 """
-
-from planform.packages.runtimes.certificates import RevisionCertificates
-from planform.packages.runtimes.executables import Executable, NotRunnable, RuntimeSettings, Way
-from planform.packages.runtimes.host import Draining, RuntimeHost, Standing, logs_directory
-from planform.packages.runtimes.launching import Wanted
-
-__all__ = [
-    "Draining",
-    "NotRunnable",
-    "Executable",
-    "RevisionCertificates",
-    "RuntimeHost",
-    "Way",
-    "RuntimeSettings",
-    "Standing",
-    "Wanted",
-    "logs_directory",
-]
