@@ -19,7 +19,7 @@ from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.cluster import Cluster, open_cluster
 from planform.blueprints.functions.observing import Reference, until
-from planform.errors import AlreadyExists, ApiError, NotFound
+from planform.errors import AlreadyExists, ApiError, Conflict, NotFound
 from planform.machinery.patches import merge_patch
 
 POD: Final = GroupVersionKind("", "v1", "Pod")
@@ -53,15 +53,15 @@ async def run_pod(context: PhaseContext, args: Arguments, task: PodTask, output:
     """
     pod = pod_object(context, args, task)
     target = Reference(POD, pod["metadata"]["name"], task.namespace)
-    await _made(context, pod, target)
+    uid = await _made(context, pod, target)
     try:
         async with open_cluster(context) as cluster:
-            await _started(context, target, task)
-            await _followed(cluster, context, target, task, output)
-            return await _exit_code(context, target, task)
+            await _started(context, target, uid, task)
+            await _followed(cluster, target, task, output)
+            return await _exit_code(context, target, uid, task)
     finally:
-        with suppress(NotFound):
-            await context.client.delete(POD, target.name, namespace=target.namespace)
+        with suppress(NotFound, Conflict):
+            await context.client.delete(POD, target.name, namespace=target.namespace, uid=uid)
 
 
 def pod_object(context: PhaseContext, args: Arguments, task: PodTask) -> Object:
@@ -115,9 +115,10 @@ def _overridden(spec: dict[str, Any], override: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-async def _made(context: PhaseContext, pod: Object, target: Reference) -> None:
+async def _made(context: PhaseContext, pod: Object, target: Reference) -> str:
+    """Create the pod; gives its uid."""
     try:
-        await context.client.create(pod)
+        made = await context.client.create(pod)
     except AlreadyExists:
         # An earlier attempt, or the control plane before it stopped, left it; it may have done half of the work.
         with suppress(NotFound):
@@ -131,16 +132,27 @@ async def _made(context: PhaseContext, pod: Object, target: Reference) -> None:
             return False
 
         await until(context, [target], gone, seconds=_DELETE_SECONDS, what=lambda: f"{target} of before is gone")
-        await context.client.create(pod)
+        made = await context.client.create(pod)
+    return str(made["metadata"]["uid"])
 
 
-async def _started(context: PhaseContext, target: Reference, task: PodTask) -> None:
+async def _status(context: PhaseContext, target: Reference, uid: str) -> Mapping[str, Any]:
+    """How the pod is. Raises PhaseFailed if it is not the one that was made."""
+    try:
+        pod = await context.client.get(POD, target.name, namespace=target.namespace)
+    except NotFound as error:
+        raise PhaseFailed(f"{target} was deleted while it ran") from error
+    if pod["metadata"]["uid"] != uid:
+        raise PhaseFailed(f"{target} was replaced while it ran")
+    return pod.get("status") or {}
+
+
+async def _started(context: PhaseContext, target: Reference, uid: str, task: PodTask) -> None:
     said = f"{target} was not looked at"
 
     async def holds() -> bool:
         nonlocal said
-        pod = await context.client.get(POD, target.name, namespace=target.namespace)
-        status = pod.get("status") or {}
+        status = await _status(context, target, uid)
         said = f"{target} is {status.get('phase', 'Pending')} {status.get('message') or ''}".strip()
         for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
             waiting = (each.get("state") or {}).get("waiting") or {}
@@ -151,9 +163,7 @@ async def _started(context: PhaseContext, target: Reference, task: PodTask) -> N
     await until(context, [target], holds, seconds=task.seconds, what=lambda: f"it has started: {said}")
 
 
-async def _followed(
-    cluster: Cluster, context: PhaseContext, target: Reference, task: PodTask, output: Callable[[bytes], None]
-) -> None:
+async def _followed(cluster: Cluster, target: Reference, task: PodTask, output: Callable[[bytes], None]) -> None:
     try:
         async with asyncio.timeout(task.seconds):
             await cluster.follow_log(target.namespace, target.name, task.listen, output)
@@ -163,13 +173,12 @@ async def _followed(
         raise PhaseFailed(f"cannot read the log of {target}: {error}") from error
 
 
-async def _exit_code(context: PhaseContext, target: Reference, task: PodTask) -> int:
+async def _exit_code(context: PhaseContext, target: Reference, uid: str, task: PodTask) -> int:
     code: int | None = None
 
     async def holds() -> bool:
         nonlocal code
-        pod = await context.client.get(POD, target.name, namespace=target.namespace)
-        status = pod.get("status") or {}
+        status = await _status(context, target, uid)
         for each in status.get("containerStatuses") or ():
             terminated = (each.get("state") or {}).get("terminated")
             if each.get("name") == task.listen and terminated:

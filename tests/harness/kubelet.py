@@ -1,0 +1,263 @@
+"""A kubelet for tests: a Node of a real cluster whose pods are processes of this machine.
+
+It registers itself, runs the commands of pods that name its node, and answers what the API server asks a kubelet for:
+exec over WebSockets (a node says that it can in `status.declaredFeatures`) and logs. A container's files are a
+directory of the test's: `paths` says which paths of commands mean it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import ssl
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import WSMsgType, web
+
+from planform.api.kinds import GroupVersionKind, Object
+from planform.client.protocol import Client, Patch, PatchType
+from planform.errors import ApiError, Conflict, NotFound
+from tests.harness.kubernetes import RealKubernetes
+
+NODE: Final = GroupVersionKind("", "v1", "Node")
+POD: Final = GroupVersionKind("", "v1", "Pod")
+_STDIN, _STDOUT, _STDERR, _ERROR, _CLOSE = 0, 1, 2, 3, 255
+
+
+@dataclass
+class Kubelet:
+    """A node by name. `logs` holds what containers printed, by pod and container."""
+
+    client: Client
+    node: str
+    cluster: RealKubernetes
+    paths: dict[str, Path] = field(default_factory=dict)
+    logs: dict[tuple[str, str], bytearray] = field(default_factory=dict)
+    ended: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
+    execs: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    protocols: list[str] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _processes: dict[Process, str] = field(default_factory=dict)
+    """What runs, and for which pod."""
+
+    def translated(self, words: list[str]) -> list[str]:
+        for path, real in self.paths.items():
+            words = [word.replace(path, str(real)) for word in words]
+        return words
+
+    async def exec(self, request: web.Request) -> web.StreamResponse:
+        """Run a command in a container, and answer on the channels of the protocol that was agreed on."""
+        words = self.translated(request.query.getall("command"))
+        match = request.match_info
+        self.execs.append((match["pod"], match["container"], request.query.getall("command")))
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"), max_msg_size=0)
+        await socket.prepare(request)
+        self.protocols.append(socket.ws_protocol or "")
+        for channel in (_STDOUT, _STDERR):
+            await socket.send_bytes(bytes([channel]))  # kubelets open their streams so
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
+        self._processes[process] = match["pod"]
+        feeding = asyncio.create_task(_feed(socket, process, request.query.get("input") == "1"))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_pump(socket, process.stdout, _STDOUT))
+                tasks.create_task(_pump(socket, process.stderr, _STDERR))
+            await socket.send_bytes(bytes([_ERROR]) + json.dumps(_status(await process.wait())).encode())
+        finally:
+            feeding.cancel()
+            await self._end(process)
+        await socket.close()
+        return socket
+
+    async def log(self, request: web.Request) -> web.StreamResponse:
+        """What a container printed, and what it prints until it ends."""
+        key = (request.match_info["pod"], request.match_info["container"])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        done, printed = self.ended[key], self.logs[key]
+        sent = 0
+        while True:
+            over = done.is_set()
+            text = bytes(printed[sent:])
+            if text:
+                await response.write(text)
+                sent += len(text)
+            elif over:
+                return response
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(done.wait(), 0.02)
+
+    async def watch(self) -> None:
+        """Run every pod that names this node, once."""
+        seen: set[str] = set()
+        async with self.client.watch(POD, fields=f"spec.nodeName={self.node}") as events:
+            async for event in events:
+                pod = event.object
+                if pod["metadata"].get("deletionTimestamp") and event.type != "DELETED":
+                    await self._remove(pod)
+                elif event.type == "ADDED" and pod["metadata"]["uid"] not in seen:
+                    seen.add(pod["metadata"]["uid"])
+                    task = asyncio.create_task(self._run(pod))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, pod: Object) -> None:
+        """Start the containers, tell that they run, and tell how they ended; a pod that is deleted is forgotten."""
+        name = pod["metadata"]["name"]
+        for container in pod["spec"]["containers"]:
+            self.logs[name, container["name"]] = bytearray()
+            self.ended[name, container["name"]] = asyncio.Event()
+        running = [{"name": each["name"], "state": {"running": {}}} for each in pod["spec"]["containers"]]
+        with contextlib.suppress(NotFound, Conflict):
+            await self._report(pod, "Running", running)
+            codes = await asyncio.gather(*(self._container(name, each) for each in pod["spec"]["containers"]))
+            over = [
+                {"name": each["name"], "state": {"terminated": {"exitCode": code}}}
+                for each, code in zip(pod["spec"]["containers"], codes, strict=True)
+            ]
+            await self._report(pod, "Failed" if any(codes) else "Succeeded", over)
+
+    async def _container(self, pod: str, container: Mapping[str, Any]) -> int:
+        """Run one container's command; one without a command, as a server's, runs until the end of the test."""
+        words = self.translated([*(container.get("command") or ()), *(container.get("args") or ())])
+        if not words:
+            await asyncio.Event().wait()
+        environment = {each["name"]: each.get("value", "") for each in container.get("env") or ()}
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            env={"PATH": "/usr/bin:/bin", **environment},
+            start_new_session=True,
+        )
+        self._processes[process] = pod
+        log, over = self.logs[pod, container["name"]], self.ended[pod, container["name"]]
+        assert process.stdout is not None
+        try:
+            while chunk := await process.stdout.read(4096):
+                log += chunk
+            code = await process.wait()
+            return code if code >= 0 else 128 - code
+        finally:
+            await self._end(process)
+            over.set()
+
+    async def _report(self, pod: Object, phase: str, containers: list[Object]) -> None:
+        statuses = [
+            {"image": "i", "imageID": "i", "ready": phase == "Running", "restartCount": 0, **each}
+            for each in containers
+        ]
+        patch = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"phase": phase, "containerStatuses": statuses}}
+        metadata = pod["metadata"]
+        await self.client.patch(
+            POD, metadata["name"], Patch(PatchType.MERGE, patch), namespace=metadata["namespace"], subresource="status"
+        )
+
+    async def _remove(self, pod: Object) -> None:
+        """End a pod that somebody deleted, and say that it is gone: until its node does so, it stays."""
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        for process in [process for process, owner in self._processes.items() if owner == name]:
+            await self._end(process)
+        trust = ssl.create_default_context(cafile=str(self.cluster.ca_file))
+        headers = {"Authorization": f"Bearer {self.cluster.token}"}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+        async with aiohttp.ClientSession() as session:
+            await session.delete(self.cluster.url + path, headers=headers, ssl=trust, json=body)
+
+    async def _end(self, process: Process) -> None:
+        self._processes.pop(process, None)
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it started may hold its pipes open
+            await process.wait()
+
+    async def stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for process in list(self._processes):
+            await self._end(process)
+
+
+@asynccontextmanager
+async def kubelet(cluster: RealKubernetes, client: Client, name: str) -> AsyncIterator[Kubelet]:
+    """A node of the cluster for the length of the block."""
+    served = Kubelet(client, name, cluster)
+    app = web.Application()
+    app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", served.exec)
+    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", served.log)
+    runner = web.AppRunner(app, shutdown_timeout=0.5)
+    await runner.setup()
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trust.load_cert_chain(cluster.directory / "pki" / "server.crt", cluster.directory / "pki" / "server.key")
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=trust).start()
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": runner.addresses[0][1]}},
+        "declaredFeatures": ["ExtendWebSocketsToKubelet"],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    await client.patch(NODE, name, Patch(PatchType.MERGE, {"status": status}), subresource="status")
+    watching = asyncio.create_task(served.watch(), name=f"kubelet {name}")
+    try:
+        yield served
+    finally:
+        watching.cancel()
+        await served.stop()
+        await asyncio.gather(watching, return_exceptions=True)
+        await runner.cleanup()
+        with contextlib.suppress(ApiError):
+            await client.delete(NODE, name)
+
+
+def _status(code: int) -> Object:
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+async def _pump(socket: web.WebSocketResponse, stream: asyncio.StreamReader | None, channel: int) -> None:
+    assert stream is not None
+    while chunk := await stream.read(32 << 10):
+        await socket.send_bytes(bytes([channel]) + chunk)
+
+
+async def _feed(socket: web.WebSocketResponse, process: Process, wanted: bool) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(ConnectionError):
+        if wanted:
+            async for message in socket:
+                if message.type is not WSMsgType.BINARY:
+                    continue
+                if message.data[:2] == bytes([_CLOSE, _STDIN]):
+                    break
+                if message.data[0] == _STDIN:
+                    process.stdin.write(message.data[1:])
+                    await process.stdin.drain()
+        process.stdin.close()
+        if not wanted:
+            async for _ in socket:
+                pass
+        if process.returncode is None and socket.closed:
+            os.killpg(process.pid, signal.SIGKILL)
