@@ -14,6 +14,7 @@ from planform.api.names import ACTION_SET, BLUEPRINT, EVENT, PROFILE
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, PhaseFunction, Surroundings, phase_function
 from planform.blueprints.errors import PhaseFailed
+from planform.blueprints.model import CANCEL_ANNOTATION
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Patch, PatchType
 from planform.controllers.workbench import Workbench
@@ -794,6 +795,28 @@ async def test_an_actionset_whose_finalizer_is_taken_away_is_still_cleaned_up_af
         await theatre.delete(submitted)
         await theatre.gone(submitted)
         await theatre.until_called("bye")
+
+
+async def test_an_actionset_can_be_cancelled_and_kept(bench: Workbench, unique: str) -> None:
+    async with Theatre.open(bench, unique) as theatre:
+        await theatre.blueprint(
+            {"b": action(phase("p", "Hold", {"text": "x"}), defer=phase("d", args={"text": "bye"}))}
+        )
+        submitted = await theatre.submit("b")
+        await asyncio.wait_for(theatre.held.wait(), 20)
+        body = {"metadata": {"annotations": {CANCEL_ANNOTATION: "true"}}}
+        name = submitted["metadata"]["name"]
+        await bench.client.patch(ACTION_SET, name, Patch(PatchType.MERGE, body), namespace=unique)
+        done = await theatre.ended(submitted)
+        assert theatre.states(done) == ["failed", "complete"]
+        assert (theatre.errors(done), theatre.calls) == ([("p", "Cancelled")], ["x", "bye"])
+        early = await theatre.create(
+            ACTION_SET,
+            "early",
+            metadata={"annotations": {CANCEL_ANNOTATION: "true"}},
+            spec={"actions": [theatre.request("b")]},
+        )
+        assert theatre.errors(await theatre.ended(early)) == [("", "Cancelled")]
 
 
 # What others do meanwhile

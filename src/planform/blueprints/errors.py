@@ -11,7 +11,7 @@ BlueprintError
     ├── ArgumentInvalid     an argument is missing, unknown or of the wrong type
     ├── OutputInvalid       a phase gave what cannot be kept
     ├── PhaseTimedOut       a phase took longer than it may
-    ├── PhaseCancelled      the ActionSet was deleted
+    ├── PhaseCancelled      the ActionSet was deleted or cancelled
     └── Interrupted         the control plane stopped while the phase ran
 """
 
@@ -106,7 +106,7 @@ class PhaseTimedOut(PhaseFailed):
 
 
 class PhaseCancelled(PhaseFailed):
-    """Somebody deleted the ActionSet while the phase ran."""
+    """Somebody deleted or cancelled the ActionSet while the phase ran."""
 
     reason = "Cancelled"
 

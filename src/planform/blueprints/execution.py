@@ -105,7 +105,7 @@ class Run:
         self._sequential = sequential
         self._actions = [_Running(index, each) for index, each in enumerate(planned)]
         self._cores: set[asyncio.Task[None]] = set()
-        self._deletion: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flusher: asyncio.Task[None] | None = None
         self.status: RunStatus
 
@@ -142,15 +142,15 @@ class Run:
         status.ended()
 
     def cancel(self) -> None:
-        """The ActionSet is being deleted: phases that run are ended, deferPhases still run."""
-        if not self._deleted:
-            self._deletion.set_result(None)
+        """The ActionSet is being deleted, or shall end: phases that run are ended, deferPhases still run."""
+        if not self._cancelled:
+            self._ending.set_result(None)
             for core in list(self._cores):
                 core.cancel()
 
     @property
-    def _deleted(self) -> bool:
-        return self._deletion.done()
+    def _cancelled(self) -> bool:
+        return self._ending.done()
 
     async def _prepare(self, action: _Running, time: str) -> list[Trouble]:
         request = action.planned.request
@@ -193,10 +193,10 @@ class Run:
     def _wants_defer(self, action: _Running) -> bool:
         if self.status.phase(action.index, DEFER)["state"] in (COMPLETE, FAILED):
             return False  # it ran before the control plane was restarted
-        return self.status.started(action.index) or (not action.planned.phases and not self._deleted)
+        return self.status.started(action.index) or (not action.planned.phases and not self._cancelled)
 
     async def _core_phases(self, action: _Running) -> bool:
-        if self._deleted:
+        if self._cancelled:
             self._cancel_running_phase(action)
             return False
         core = self._tools.spawn(self._run_phases(action), f"phases of {action.planned.request.name}")
@@ -212,12 +212,12 @@ class Run:
         return all(entry["state"] == COMPLETE for entry in self.status.action(action.index)["phases"])
 
     async def _ends(self, work: asyncio.Task[None]) -> bool:
-        """Wait for a task's end; False if the ActionSet is being deleted and the grace period did not see it.
+        """Wait for a task's end; False if the ActionSet was cancelled and the grace period did not see it.
 
         Cancelling this (the process ends) cancels the task.
         """
         try:
-            await asyncio.wait({work, self._deletion}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, self._ending}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 async with time_limit(self._tools.clock, self._tools.grace):
                     await asyncio.wait({work})
@@ -230,7 +230,7 @@ class Run:
         return True
 
     def _cancel_running_phase(self, action: _Running) -> None:
-        error = PhaseCancelled("the ActionSet was deleted")
+        error = PhaseCancelled("the ActionSet was cancelled or deleted")
         for place, planned in enumerate(action.planned.phases):
             if self.status.phase(action.index, place)["state"] == RUNNING:
                 self._failed(action, place, planned, error)
@@ -268,7 +268,9 @@ class Run:
         )
         if not await self._ends(work):
             work.cancel()
-            error = PhaseTimedOut(f"the ActionSet is deleted and waited {self._tools.grace:g} s for its deferPhase")
+            error = PhaseTimedOut(
+                f"the ActionSet was cancelled, and its deferPhase took longer than {self._tools.grace:g} s"
+            )
             self._failed(action, DEFER, defer, error)
         else:
             _raise_unless_told(work)
@@ -420,7 +422,7 @@ class Run:
         self._flusher = None
         try:
             await self._tools.save()
-        except PlanformError:
+        except (PlanformError, RunLost):
             pass  # the next save of the run says what is wrong
 
     def _failed(self, action: _Running, place: int, planned: PlannedPhase, error: PlanformError) -> None:

@@ -21,6 +21,9 @@ from planform.gotemplate.gotime import parse_duration
 LOCKS_ANNOTATION: Final = "planform.dev/function-versions"
 """On a Blueprint whose versionPolicy is Lock: the versions that its phases were bound to, as JSON."""
 
+CANCEL_ANNOTATION: Final = "planform.dev/cancel"
+"""On an ActionSet, with the value `true`: end its phases as a deletion would, and keep it."""
+
 FIRST_BACKOFF: Final = 1.0
 LONGEST_BACKOFF: Final = 300.0
 
@@ -172,6 +175,11 @@ def parse_action_set(obj: Mapping[str, Any]) -> ActionSet:
     )
     reading.finish()
     return ActionSet(actions, spec.get("actionOrder") == "Sequential")
+
+
+def is_cancelled(obj: Mapping[str, Any]) -> bool:
+    """Whether somebody asked for the end of an ActionSet."""
+    return ((obj.get("metadata") or {}).get("annotations") or {}).get(CANCEL_ANNOTATION) == "true"
 
 
 def encode_locks(locks: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from planform.api.names import ACTION_SET, ACTION_SET_FINALIZER, BLUEPRINT
 from planform.blueprints.action_status import OVER, RUNNING, RunStatus, begun, locks_of, message_of, refused
 from planform.blueprints.catalogue import PhaseCatalogue
 from planform.blueprints.contract import Surroundings
-from planform.blueprints.errors import BlueprintError, PhaseFailed, PreflightFailed
+from planform.blueprints.errors import BlueprintError, PhaseCancelled, PhaseFailed, PreflightFailed
 from planform.blueprints.execution import GRACE_SECONDS, Run, RunLost, RunTools, Subject
 from planform.blueprints.logs import PhaseLogs
 from planform.blueprints.model import (
@@ -32,6 +32,7 @@ from planform.blueprints.model import (
     ActionSet,
     Blueprint,
     encode_locks,
+    is_cancelled,
     parse_action,
     parse_action_set,
     parse_blueprint,
@@ -42,21 +43,19 @@ from planform.blueprints.rendering import Templates
 from planform.client.informer import Change, ObjectKey, key_of
 from planform.client.waits import Backoff
 from planform.controllers.action_metrics import ActionMetrics
+from planform.controllers.action_runs import MANAGER, ControllerWithRuns, LiveRun, is_loss
 from planform.controllers.recording import EventKind
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import merge, remove_finalizer
-from planform.errors import Conflict, NotFound, PlanformError
-from planform.reconcile.controller import Controller, Result
+from planform.errors import NotFound, PlanformError
+from planform.reconcile.controller import Result
 from planform.reconcile.sources import Source, to_self
 
 NAME: Final = "actionsets"
-MANAGER: Final = f"planform/{NAME}"
 MOST_AT_ONCE: Final = 200
 """ActionSets that run at a time; the others wait as pending."""
 
 _LOOK_AGAIN: Final = 10.0
-_WRITES: Final = Backoff(first=0.1, most=10, jitter=0.2)
-_WRITE_TRIES: Final = 10
 
 _logger = logging.getLogger(__name__)
 
@@ -85,10 +84,10 @@ class ActionSetController:
         self._runner = runner or uuid.uuid4().hex
         self._templates = Templates(lambda: bench.clock.now().timestamp())
         self._metrics = ActionMetrics(bench.metrics)
-        self._runs: dict[str, _Live] = {}
+        self._runs: dict[str, LiveRun] = {}
         self._waiting: dict[ObjectKey, None] = {}
         self._lost: set[str] = set()  # uids of ActionSets that another process took from this one
-        self._controller = _WithRuns(
+        self._controller = ControllerWithRuns(
             NAME,
             self.reconcile,
             clock=bench.clock,
@@ -138,18 +137,22 @@ class ActionSetController:
             if live is not None:
                 live.run.cancel()
             elif state == RUNNING and ACTION_SET_FINALIZER in (obj["metadata"].get("finalizers") or ()):
-                await self._go_on(obj, deleted=True)
+                await self._go_on(obj, cancelled=True)
             else:
                 await self._let_go(obj)
             return
+        cancelled = is_cancelled(obj)
         if live is not None:
-            return
-        if state in OVER:
+            if cancelled:
+                live.run.cancel()
+        elif state in OVER:
             await self._let_go(obj)
+        elif cancelled and state != RUNNING:
+            await self._refuse(obj, [Trouble(PhaseCancelled("the ActionSet was cancelled before it began"))])
         elif len(self._runs) >= self._most_at_once:
             self._waiting[key] = None
         elif state == RUNNING:
-            await self._go_on(obj, deleted=False)
+            await self._go_on(obj, cancelled=cancelled)
         else:
             await self._begin(obj)
 
@@ -185,7 +188,7 @@ class ActionSetController:
             return
         await self._launch(live, obj, status)
 
-    async def _go_on(self, obj: Object, *, deleted: bool) -> None:
+    async def _go_on(self, obj: Object, *, cancelled: bool) -> None:
         """Take over a run whose process has ended."""
         status = RunStatus(obj["status"], self._bench.timestamp)
         try:
@@ -209,7 +212,7 @@ class ActionSetController:
             return
         _logger.info("going on with ActionSet %s, which another process began", key_of(obj))
         status.wire["runner"] = self._runner
-        if deleted:
+        if cancelled:
             live.run.cancel()
         await self._launch(live, obj, status)
 
@@ -242,9 +245,9 @@ class ActionSetController:
         )
         return replace(blueprint, locks=locks)
 
-    def _live(self, obj: Object, planned: tuple[PlannedAction, ...], wanted: ActionSet) -> _Live:
+    def _live(self, obj: Object, planned: tuple[PlannedAction, ...], wanted: ActionSet) -> LiveRun:
         metadata, uid = obj["metadata"], obj["metadata"]["uid"]
-        live = _Live(self._bench, obj, self._runner)
+        live = LiveRun(self._bench, obj, self._runner)
 
         def tell(kind: EventKind, reason: str, message: str) -> None:
             self._tell(obj, kind, reason, message)
@@ -273,7 +276,7 @@ class ActionSetController:
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return asyncio.create_task(self._bench.gate.run(NAME, work), name=name)
 
-    async def _launch(self, live: _Live, obj: Object, status: RunStatus) -> None:
+    async def _launch(self, live: LiveRun, obj: Object, status: RunStatus) -> None:
         finalizers = obj["metadata"].get("finalizers") or []
         if ACTION_SET_FINALIZER not in finalizers and not obj["metadata"].get("deletionTimestamp"):
             obj["metadata"]["finalizers"] = [*finalizers, ACTION_SET_FINALIZER]
@@ -282,7 +285,7 @@ class ActionSetController:
         self._metrics.running(len(self._runs))
         self._controller.spawn(self._bench.gate.run(NAME, self._run(live, status)), f"actionset {live.key}")
 
-    async def _run(self, live: _Live, status: RunStatus) -> None:
+    async def _run(self, live: LiveRun, status: RunStatus) -> None:
         """Run to the end and store it; until then the ActionSet counts as run by us, or a reconcile would go on too."""
         try:
             await self._execute(live, status)
@@ -302,11 +305,11 @@ class ActionSetController:
                 del self._waiting[key]
                 self._controller.queue.add(key)
 
-    async def _execute(self, live: _Live, status: RunStatus) -> None:
+    async def _execute(self, live: LiveRun, status: RunStatus) -> None:
         try:
             await live.run.execute(status)
         except Exception as error:  # our own mistake must not leave an ActionSet that runs for ever
-            if _is_loss(error):
+            if is_loss(error):
                 raise RunLost from error
             _logger.exception("running ActionSet %s failed", live.key)
             status.trouble(Trouble(PhaseFailed(f"internal error: {error!r}")))
@@ -348,102 +351,3 @@ class ActionSetController:
 
     def _tell(self, obj: Object, kind: EventKind, reason: str, message: str) -> None:
         self._bench.events.record(obj, kind, reason, message, by=NAME)
-
-
-def _is_loss(error: Exception) -> bool:
-    return isinstance(error, RunLost) or (isinstance(error, ExceptionGroup) and error.subgroup(RunLost) is not None)
-
-
-class _Live:
-    """A run and the ActionSet that it writes to; nobody else writes its status."""
-
-    run: Run
-    blueprints: Sequence[Object] = ()
-    """Those that its actions come from, where failures are told too."""
-
-    def __init__(self, bench: Workbench, obj: Object, runner: str) -> None:
-        self.key = key_of(obj)
-        self.uid: str = obj["metadata"]["uid"]
-        self.obj = obj
-        self._bench = bench
-        self._client = bench.client
-        self._runner = runner
-        self._status: RunStatus
-        self._written = 0
-        self._gone = False
-        self._writing = asyncio.Lock()
-
-    def owns(self, obj: Object, status: RunStatus) -> None:
-        """The ActionSet is stored as ours."""
-        self.obj, self._status, self._written = obj, status, status.changes
-
-    async def save(self) -> None:
-        """Return once everything that the status says now is stored. Raises RunLost if it is not ours any more."""
-        needed = self._status.changes
-        async with self._writing:
-            if self._written < needed:
-                await self._write(self.obj["metadata"].get("finalizers") or [])
-
-    async def finish(self) -> None:
-        """Store the end, and let the ActionSet go."""
-        async with self._writing:
-            finalizers = self.obj["metadata"].get("finalizers") or []
-            await self._write([each for each in finalizers if each != ACTION_SET_FINALIZER])
-
-    async def _write(self, finalizers: list[str]) -> None:
-        """Write over what others changed meanwhile, for they do not change the status."""
-        failures = 0
-        while not self._gone:
-            changes = self._status.changes
-            metadata = {**self.obj["metadata"], "finalizers": finalizers}
-            try:
-                stored = await self._client.update(
-                    {**self.obj, "metadata": metadata, "status": self._status.wire}, manager=MANAGER
-                )
-            except NotFound:
-                self._gone = True
-            except PlanformError as error:
-                failures += 1
-                if failures >= _WRITE_TRIES or not error.retryable:
-                    raise
-                if isinstance(error, Conflict):
-                    await self._read_again()
-                if failures > 1:
-                    await self._bench.clock.sleep(_WRITES.delay(failures - 1, self._bench.rng))
-            else:
-                self.obj, self._written = stored, changes
-                return
-
-    async def _read_again(self) -> None:
-        try:
-            found = await self._client.get(ACTION_SET, self.key.name, namespace=self.key.namespace)
-        except NotFound:
-            self._gone = True
-            return
-        if found["metadata"]["uid"] != self.uid:
-            self._gone = True
-            return
-        runner = (found.get("status") or {}).get("runner")
-        if runner is not None and runner != self._runner:
-            raise RunLost
-        self.obj = found
-
-
-class _WithRuns(Controller[ObjectKey]):
-    """A controller whose runs end when it does: they are cancelled, and the next process goes on with them."""
-
-    _tasks: asyncio.TaskGroup
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as self._tasks:
-            self._running: set[asyncio.Task[None]] = set()
-            try:
-                await super().run()
-            finally:
-                for task in self._running:
-                    task.cancel()
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = self._tasks.create_task(work, name=name)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
