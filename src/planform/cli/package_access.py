@@ -14,7 +14,7 @@ import click
 
 from planform.cli.output import say
 from planform.errors import UsageError
-from planform.packages.blobs import BlobStore, Image
+from planform.packages.blobs import BlobStore, Image, temporary_store
 from planform.packages.errors import InvalidReference
 from planform.packages.oci import Platform, parse_platform
 from planform.packages.references import Reference, parse_reference
@@ -83,6 +83,16 @@ def package_cache(options: RegistryOptions = RegistryOptions()) -> BlobStore:  #
     base = os.environ.get("XDG_CACHE_HOME")
     usual = (Path(base) if base else Path.home() / ".cache") / "planform" / "packages"
     return BlobStore(options.cache or usual)
+
+
+@contextmanager
+def store_for(options: RegistryOptions, *images: str) -> Iterator[BlobStore]:
+    """Where images are put to be worked on: the cache if one of them comes from a registry, else nowhere lasting."""
+    if any(image and not is_file(image) for image in images):
+        yield package_cache(options)
+    else:
+        with temporary_store() as blobs:
+            yield blobs
 
 
 @asynccontextmanager

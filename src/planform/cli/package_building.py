@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from planform.cli.output import output_option, say, write_data
-from planform.cli.package_access import RegistryOptions, find_image, options_from, package_cache, registry_options
+from planform.cli.package_access import RegistryOptions, find_image, options_from, registry_options, store_for
 from planform.cli.package_showing import described
 from planform.errors import UsageError
 from planform.packages.blobs import BlobStore, Image
@@ -185,11 +185,11 @@ def _build(request: Build) -> None:
         raise UsageError(f"{request.root} describes a {source.package.kind}", hint="planform xpkg build builds those")
     scratch = Path(tempfile.mkdtemp(prefix="planform-build-"))
     try:
-        blobs = package_cache(request.registry)
-        program, base = asyncio.run(_program(request, blobs, scratch))
-        image = assemble(blobs, source, program, base=base)
-        path = request.package_file or Path(file_name(image, source.package))
-        write_xpkg(image, path)
+        with store_for(request.registry, request.runtime_image, request.base_image) as blobs:
+            program, base = asyncio.run(_program(request, blobs, scratch))
+            image = assemble(blobs, source, program, base=base)
+            path = request.package_file or Path(file_name(image, source.package))
+            write_xpkg(image, path)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     _tell(request, source, image, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 from planform.cli.output import output_option, say, write_data
 from planform.cli.package_access import (
+    RegistryOptions,
     find_image,
     named,
     open_registry,
@@ -17,11 +19,14 @@ from planform.cli.package_access import (
     package_cache,
     progress,
     registry_options,
+    store_for,
 )
 from planform.cli.package_showing import described
 from planform.errors import UsageError
+from planform.packages.blobs import BlobStore, Image
 from planform.packages.building import file_name
 from planform.packages.oci import Descriptor
+from planform.packages.references import Reference
 from planform.packages.tarballs import read_image, write_xpkg
 from planform.packages.xpkg import read_package
 
@@ -41,19 +46,12 @@ def push(reference: str, package_files: tuple[Path, ...], output: str, **flags: 
     """Send a package to a registry, and print its name with the digest: `planform xpkg push HOST/PATH:TAG`."""
     options = options_from(flags)
     wanted = named(reference)
-    blobs = package_cache(options)
-    images = [read_image(path, blobs) for path in package_files or (_only_package(),)]
-    for image in images:
-        read_package(image)  # what is no package must not look like one
-
-    async def send() -> Descriptor:
-        async with open_registry(blobs, options) as registry:
-            with progress(f"pushing {wanted}") as report:
-                if len(images) > 1:
-                    return await registry.push_index(images, wanted, report=report)
-                return await registry.push(images[0], wanted, report=report)
-
-    sent = asyncio.run(send())
+    files = package_files or (_only_package(),)
+    with store_for(options) as blobs:
+        images = [read_image(path, blobs) for path in files]
+        for image in images:
+            read_package(image)  # what is no package must not look like one
+        sent = asyncio.run(_send(images, wanted, blobs, options))
     pinned = wanted.pinned(sent.digest)
     if output == "text":
         click.echo(pinned)
@@ -114,6 +112,14 @@ def pull(
         click.echo(path)
     else:
         write_data({"file": str(path), **described(image, package)}, output)
+
+
+async def _send(images: Sequence[Image], to: Reference, blobs: BlobStore, options: RegistryOptions) -> Descriptor:
+    async with open_registry(blobs, options) as registry:
+        with progress(f"pushing {to}") as report:
+            if len(images) > 1:
+                return await registry.push_index(images, to, report=report)
+            return await registry.push(images[0], to, report=report)
 
 
 def _only_package() -> Path:

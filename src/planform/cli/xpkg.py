@@ -13,7 +13,7 @@ from planform.api.names import PACKAGES_GROUP
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.durations import parse_duration
 from planform.cli.output import output_option, say, write_data
-from planform.cli.package_access import find_image, named, options_from, package_cache, registry_options
+from planform.cli.package_access import find_image, named, options_from, registry_options, store_for
 from planform.cli.package_building import build
 from planform.cli.package_showing import as_text, described
 from planform.cli.package_transfer import pull, push
@@ -67,8 +67,9 @@ def init(name: str, kind: str, directory: Path | None) -> None:
 def inspect(package: str, platform: str, output: str, **flags: Any) -> None:
     """Show what a package is and brings: PACKAGE is a file, or its name in a registry."""
     options = options_from(flags)
-    image = asyncio.run(find_image(package, package_cache(options), options, platform=platform))
-    found = read_package(image)
+    with store_for(options, package) as blobs:
+        image = asyncio.run(find_image(package, blobs, options, platform=platform))
+        found = read_package(image)
     if output == "text":
         click.echo(as_text(image, found))
     else:

@@ -42,13 +42,7 @@ class Reference:
     @property
     def is_loopback(self) -> bool:
         """Whether nobody but this machine can be behind the registry; such registries speak plain HTTP."""
-        host = re.sub(r":[0-9]+\Z", "", self.registry).strip("[]")
-        if host == "localhost" or host.endswith(".localhost"):
-            return True
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(re.sub(r":[0-9]+\Z", "", self.registry).strip("[]"))
 
     def pinned(self, digest: str) -> Reference:
         """The same package, and exactly these bytes."""
@@ -85,6 +79,16 @@ def parse_reference(text: str, *, versioned: bool = True) -> Reference:
 def _is_registry(text: str) -> bool:
     """A first part is a host if it cannot be a directory: it has a dot or a port, or is this machine."""
     return bool(_HOST.match(text)) and ("." in text or ":" in text or text == "localhost")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name alone: nobody is asked."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def package_name(reference: Reference) -> str:

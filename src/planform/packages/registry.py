@@ -211,8 +211,8 @@ class Registry:
             found = parse_manifest(self.blobs.read(described.digest, described.size), where=described.digest)
             digest = choose(found, platform).digest if isinstance(found, Index) else described.digest
             image = load_image(self.blobs, digest)
-        except PackageNotFound:
-            return None
+        except (PackageNotFound, DigestMismatch):
+            return None  # what is damaged is fetched again, over what is there
         return image if all(self.blobs.has(layer) for layer in image.manifest.layers) else None
 
     async def _first(self, reference: Reference, ask: Callable[[Reference], Awaitable[T]]) -> T:

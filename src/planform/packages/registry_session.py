@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
@@ -27,7 +28,7 @@ from planform.packages.errors import (
     RegistryUnavailable,
 )
 from planform.packages.oci import MANIFEST_BYTES, parse_json
-from planform.packages.references import Reference
+from planform.packages.references import Reference, is_loopback
 
 RETRIES: Final = 5
 """Tries after the first."""
@@ -94,7 +95,7 @@ class RegistrySession:
         connector = aiohttp.TCPConnector(ssl=self._tls(), limit=16, limit_per_host=8)
         agent = {"User-Agent": "planform"}
         self._session = aiohttp.ClientSession(
-            connector=connector, timeout=timeout, headers=agent, auto_decompress=False, trust_env=True
+            connector=connector, timeout=timeout, headers=agent, auto_decompress=False
         )
         return self
 
@@ -199,9 +200,8 @@ class RegistrySession:
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
             raise RuntimeError("the session is not open")
-        return self._session.request(
-            method, url, headers=headers, data=body() if body is not None else None, max_redirects=5
-        )
+        data = body() if body is not None else None
+        return self._session.request(method, url, headers=headers, data=data, max_redirects=5, proxy=_proxy_for(url))
 
     async def _log_in(self, key: tuple[str, str, bool], reference: Reference, challenges: list[str]) -> bool:
         """Do what the registry asks for; False if it asks for nothing new that we could do."""
@@ -264,6 +264,14 @@ class RegistrySession:
 
 
 Failure = PackageNotFound | RegistryRefused | RegistryUnavailable
+
+
+def _proxy_for(url: URL) -> str | None:
+    """The proxy that the environment names for a URL; to let aiohttp look would also send the logins of ~/.netrc."""
+    host = url.host or ""
+    if is_loopback(host) or proxy_bypass(host):
+        return None
+    return getproxies().get(url.scheme)
 
 
 async def read_limited(response: aiohttp.ClientResponse, limit: int, where: str) -> bytes:
