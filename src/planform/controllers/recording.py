@@ -43,10 +43,15 @@ class Events:
             "planform_events_dropped_total", "Events that were not written, by why.", ["reason"]
         )
 
-    def record(self, about: Mapping[str, Any], kind: EventKind, reason: str, message: str, *, by: str) -> None:
-        """Tell that something happened to an object; `by` is the controller that says so."""
+    def record(
+        self, about: Mapping[str, Any], kind: EventKind, reason: str, message: str, *, by: str, slot: str = ""
+    ) -> None:
+        """Tell that something happened to an object; `by` is the controller that says so.
+
+        What has the same reason but another `slot` is another matter: one does not make the other news again.
+        """
         uid = str(about["metadata"].get("uid", ""))
-        if not self._is_news(uid, reason, kind, message):
+        if not self._is_news(uid, f"{reason}/{slot}", kind, message):
             return
         try:
             self._queue.put_nowait(self._event(about, kind, reason, message[:_MESSAGE_LENGTH], by))
@@ -76,8 +81,8 @@ class Events:
             self._dropped.labels(error.reason).inc()
             _logger.debug("event %s was not written: %s", event["reason"], error)
 
-    def _is_news(self, uid: str, reason: str, kind: str, message: str) -> bool:
-        key, said = (uid, reason), (kind, message)
+    def _is_news(self, uid: str, matter: str, kind: str, message: str) -> bool:
+        key, said = (uid, matter), (kind, message)
         if self._last.get(key) == said:
             self._last.move_to_end(key)
             return False

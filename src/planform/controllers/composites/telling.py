@@ -41,8 +41,8 @@ class Teller:
         self._fleet = fleet
         self._by = f"composite/{fleet.definition.name}"
 
-    def event(self, xr: Mapping[str, Any], kind: EventKind, reason: str, message: str) -> None:
-        self._bench.events.record(xr, kind, reason, message, by=self._by)
+    def event(self, xr: Mapping[str, Any], kind: EventKind, reason: str, message: str, *, slot: str = "") -> None:
+        self._bench.events.record(xr, kind, reason, message, by=self._by, slot=slot)
 
     async def status(
         self,
@@ -103,21 +103,22 @@ class Teller:
     async def results(self, xr: Object, outcome: PipelineOutcome) -> None:
         """What the functions said, as events of the XR and, if they meant it so, of its claim."""
         for_claim = []
-        for one in outcome.results:
-            result = one.result
+        for index, one in enumerate(outcome.results):
+            result, slot = one.result, f"{one.step}#{index}"
             kind: EventKind = "Normal" if result.severity is Severity.NORMAL else "Warning"
             known = result.severity in (Severity.NORMAL, Severity.WARNING)
             text = result.message if known else f"a result of unknown severity: {result.message}"
-            self.event(xr, kind, result.reason or _RESULT, f'Pipeline step "{one.step}": {text}')
+            self.event(xr, kind, result.reason or _RESULT, f'Pipeline step "{one.step}": {text}', slot=slot)
             if known and result.target is Target.COMPOSITE_AND_CLAIM:
-                for_claim.append((kind, result))
+                for_claim.append((kind, result, slot))
         claim = await self._claim(xr) if for_claim else None
         if claim is not None:
-            for kind, result in for_claim:
-                self.event(claim, kind, result.reason or _RESULT, result.message)
+            for kind, result, slot in for_claim:
+                self.event(claim, kind, result.reason or _RESULT, result.message, slot=slot)
         for step in outcome.steps:
-            for warning in step.warnings:
-                self.event(xr, "Warning", _RESULT, f'Pipeline step "{step.step}": {warning}')
+            for index, warning in enumerate(step.warnings):
+                text = f'Pipeline step "{step.step}": {warning}'
+                self.event(xr, "Warning", _RESULT, text, slot=f"{step.step}!{index}")
 
     def not_composed(self, xr: Object, problems: Sequence[Object]) -> None:
         """Resources could not be applied or deleted. What the XR's status says of them already is no news."""
