@@ -797,6 +797,27 @@ async def test_an_actionset_whose_finalizer_is_taken_away_is_still_cleaned_up_af
         await theatre.until_called("bye")
 
 
+async def test_a_function_that_does_not_mind_being_cancelled_is_the_last_of_its_action(
+    bench: Workbench, unique: str
+) -> None:
+    async def stubborn(context: PhaseContext, args: Arguments) -> None:
+        theatre.held.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    async with Theatre.open(bench, unique, PhaseFunction(name="Stubborn", run=stubborn)) as theatre:
+        await theatre.blueprint(
+            {"b": action(phase("p", "Stubborn"), phase("q"), defer=phase("d", args={"text": "bye"}))}
+        )
+        submitted = await theatre.submit("b")
+        await asyncio.wait_for(theatre.held.wait(), 20)
+        await theatre.delete(submitted)
+        await theatre.gone(submitted)
+        assert theatre.calls == ["bye"]
+
+
 async def test_an_actionset_can_be_cancelled_and_kept(bench: Workbench, unique: str) -> None:
     async with Theatre.open(bench, unique) as theatre:
         await theatre.blueprint(
@@ -865,7 +886,7 @@ async def interrupted(theatre: Theatre, function: str) -> Object:
                 phase("first", args={"text": "1"}),
                 phase("second", function, {"text": "{{ .Phases.first.Output.text }}2"}),
                 phase("third", args={"text": "{{ .Phases.second.Output.text }}3"}),
-                defer=phase("d", args={"text": "bye"}),
+                defer=phase("d", args={"text": "bye {{ .Phases.first.Output.text }}"}),
             )
         }
     )
@@ -885,7 +906,7 @@ async def test_a_phase_that_can_be_run_again_is_and_the_run_goes_on(bench: Workb
         theatre.use()
         done = await theatre.ended(found)
         assert done["status"]["state"] == "complete"
-        assert theatre.calls == ["1", "12", "12", "123", "bye"]
+        assert theatre.calls == ["1", "12", "12", "123", "bye 1"]
         assert [context.resumed for context in theatre.contexts if context.phase == "second"] == [False, True]
 
 
@@ -914,7 +935,7 @@ async def test_a_phase_that_cannot_be_run_again_fails_and_the_defer_phase_runs(b
         done = await theatre.ended(found)
         assert theatre.states(done) == ["complete", "failed", "pending", "complete"]
         assert theatre.errors(done) == [("second", "Interrupted")]
-        assert theatre.calls == ["1", "12", "bye"]
+        assert theatre.calls == ["1", "12", "bye 1"]
         assert "finalizers" not in done["metadata"]
 
 
@@ -924,7 +945,7 @@ async def test_an_actionset_deleted_while_nobody_ran_it_is_cleaned_up_and_goes(b
         await theatre.delete(found)
         theatre.use()
         await theatre.gone(found)
-        assert theatre.calls == ["1", "12", "bye"]
+        assert theatre.calls == ["1", "12", "bye 1"]
 
 
 async def test_a_locked_version_that_an_upgrade_removed_fails_its_phase_and_the_defer_phase_runs(

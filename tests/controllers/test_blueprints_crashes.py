@@ -93,7 +93,9 @@ async def stage(bench: Workbench, namespace: str, *, resumable: bool) -> AsyncIt
                     phase("one", "Note", {"text": "1"}),
                     phase("two", "Note", {"text": "{{ .Phases.one.Output.text }}2"}),
                     defer=phase("d", "Note", {"text": "bye"}),
-                    outputs={"o": {"keyValue": {"k": "{{ .Phases.two.Output.text }}"}}},
+                    outputs={
+                        "o": {"keyValue": {"k": "{{ .Phases.two.Output.text }}", "d": "{{ .DeferPhase.Output.text }}"}}
+                    },
                 )
             }
         )
@@ -113,7 +115,7 @@ async def test_a_run_of_resumable_phases_completes_wherever_it_was_cut_off(at: i
         async with scene.control_plane(bench.client):
             done = await scene.theatre.ended(submitted)
         assert done["status"]["state"] == "complete", done["status"]
-        assert done["status"]["actions"][0]["artifacts"]["o"]["keyValue"] == {"k": "12"}
+        assert done["status"]["actions"][0]["artifacts"]["o"]["keyValue"] == {"k": "12", "d": "bye"}
         assert list(dict.fromkeys(scene.theatre.calls)) == ["1", "12", "bye"]
         assert len(scene.theatre.calls) <= 4  # at most the phase that was cut off ran twice
         assert "finalizers" not in done["metadata"]

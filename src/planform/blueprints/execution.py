@@ -180,7 +180,7 @@ class Run:
         """All of one action; whether it succeeded."""
         name, entry = action.planned.request.name, self.status.action(action.index)
         self._tools.tell("Normal", "Started Action", f"Executing action {name}")
-        succeeded = await self._core_phases(action)
+        succeeded = await self._recall(action) and await self._core_phases(action)
         defer = action.planned.defer
         if defer is not None and self._wants_defer(action):
             succeeded = await self._defer_phase(action, defer) and succeeded
@@ -242,23 +242,27 @@ class Run:
         for place, planned in enumerate(action.planned.phases):
             state = self.status.phase(action.index, place)["state"]
             if state == COMPLETE:
-                await self._recall(action, place, planned)
-            elif state == FAILED:
+                continue
+            if state == FAILED:
                 return  # before the control plane was restarted
-            else:
-                await self._phase(action, place, planned, interrupted=state == RUNNING)
+            if self._cancelled:  # and the phase before did not mind
+                self._cancel_running_phase(action)
+                return
+            await self._phase(action, place, planned, interrupted=state == RUNNING)
 
-    async def _recall(self, action: _Running, place: int, planned: PlannedPhase) -> None:
-        """Give later phases what a phase left that ended before the control plane was restarted."""
-        output = self.status.phase(action.index, place).get("output")
-        if planned.phase.name in action.roots["Phases"]:
-            return
-        try:
-            secrets, config_maps = await self._objects(action, place, planned)
-        except PlanformError as error:
-            self.status.trouble(Trouble(error, action.planned.request.name, planned.phase.name))
-            raise
-        action.roots["Phases"][planned.phase.name] = phase_root(secrets, config_maps, output)
+    async def _recall(self, action: _Running) -> bool:
+        """Give templates what phases left that ended before the control plane was restarted; whether that went well."""
+        for place, planned in self._places(action):
+            entry = self.status.phase(action.index, place)
+            if entry["state"] != COMPLETE:
+                continue
+            try:
+                secrets, config_maps = await self._objects(action, place)
+            except PlanformError as error:
+                self.status.trouble(Trouble(error, action.planned.request.name, planned.phase.name))
+                return False
+            self._enter(action, place, planned.phase.name, phase_root(secrets, config_maps, entry.get("output")))
+        return True
 
     async def _defer_phase(self, action: _Running, defer: PlannedPhase) -> bool:
         interrupted = self.status.phase(action.index, DEFER)["state"] == RUNNING
@@ -285,7 +289,7 @@ class Run:
                 raise Interrupted(
                     f'the control plane stopped while phase "{phase.name}" ran, and {function.title} is not resumable'
                 )
-            secrets, config_maps = await self._objects(action, place, planned)
+            secrets, config_maps = await self._objects(action, place)
             root = phase_root(secrets, config_maps)
             self._enter(action, place, phase.name, root)
             self._tools.tell("Normal", f"Started {kind}", f"Executing phase {phase.name}")
@@ -313,9 +317,7 @@ class Run:
         else:
             action.roots["Phases"][name], action.roots["CurrentPhase"] = root, root
 
-    async def _objects(
-        self, action: _Running, place: int, planned: PlannedPhase
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    async def _objects(self, action: _Running, place: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         references = action.objects.get(place) or {}
         if not references:
             return {}, {}
