@@ -538,6 +538,40 @@ async def test_a_blueprint_that_locks_its_versions_stays_on_them_after_a_promoti
     assert [each["code"] for each in done["status"]["warnings"]] == ["VersionDeprecated"]
 
 
+async def test_four_releases_pass_over_a_pinned_blueprint_and_one_that_follows(bench: Workbench, unique: str) -> None:
+    """Works, warns, warns, refuses; and whoever does not pin moves with the promotion."""
+    told: list[tuple[str, str, list[str], list[str]]] = []
+    async with Theatre.open(bench, unique, start=False) as theatre:
+        await theatre.blueprint(
+            {
+                "pinned": action(phase("a", "Dump", funcVersion="v0.0.0"), defer=phase("d")),
+                "follows": action(phase("a", "Dump")),
+            }
+        )
+        versions = [PhaseFunction(name="Dump", run=version_of, version=number) for number in ("v0.0.0", "v0.1.0")]
+        for release in ("0.1", "0.2", "0.3", "0.4"):
+            live = versions if release != "0.4" else versions[1:]
+            file = AGED if release != "0.1" else AGED.replace("stable: v0.1.0", "stable: v0.0.0")
+            theatre.use(*live, versions=file, release=release)
+            pinned, follows = await theatre.run("pinned"), await theatre.run("follows")
+            told.append(
+                (
+                    pinned["status"]["state"],
+                    follows["status"]["actions"][0]["phases"][0]["output"]["ran"],
+                    [each["code"] for each in pinned["status"].get("warnings") or ()],
+                    [each["code"] for each in follows["status"].get("warnings") or ()],
+                )
+            )
+            await bench.plane.stop("actionsets")
+        assert told == [
+            ("complete", "v0.0.0", [], ["StableWillChange"]),
+            ("complete", "v0.1.0", ["VersionDeprecated"], []),
+            ("complete", "v0.1.0", ["VersionDeprecated"], []),
+            ("failed", "v0.1.0", [], []),
+        ]
+        assert len(theatre.calls) == 3  # the deferPhases of the three that ran
+
+
 async def test_an_artifact_of_a_version_that_the_reader_does_not_know_is_refused(bench: Workbench, unique: str) -> None:
     functions = [
         PhaseFunction(name="Dump", run=version_of),
