@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -9,11 +10,14 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planform.packages.blobs import BlobStore, Image, load_image, store_image
 from planform.packages.errors import DigestMismatch, InvalidPackage, PackageError, PackageTooLarge, UnsafePackage
@@ -121,6 +125,35 @@ def test_links_that_lead_to_each_other_end(blobs: BlobStore, tmp_path: Path) -> 
     loop = (Entry("a", kind=SYMLINK, link="b"), Entry("b", kind=SYMLINK, link="a"), Entry("a/file", b"x"))
     with pytest.raises(UnsafePackage, match="more than 40 links"):
         extract_layers(blobs, [layer(blobs, *loop)], tmp_path / "root")
+
+
+_NAMES = st.lists(st.sampled_from([*"aabbc", ".", "", "..", ".wh.a", ".wh..wh..opq"]), max_size=4).map("/".join)
+_TARGETS = st.lists(st.sampled_from(["a", "b", "c", "..", ".", "outside", ""]), max_size=5).map("/".join)
+_ENTRIES = st.builds(
+    Entry,
+    st.one_of(_NAMES, _NAMES, _NAMES, _NAMES.map("/{}".format)),
+    kind=st.sampled_from([tarfile.REGTYPE, DIRECTORY, SYMLINK, SYMLINK, HARDLINK]),
+    link=_TARGETS,
+    mode=st.sampled_from([0o000, 0o644, 0o6777]),
+)
+
+
+@given(st.lists(st.lists(_ENTRIES, max_size=6), min_size=1, max_size=3), st.sampled_from(Links))
+@settings(max_examples=300, deadline=None)
+def test_no_combination_of_entries_reaches_beyond_the_root(archives: list[list[Entry]], links: Links) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        around = Path(name)
+        (around / "outside").write_text("mine")
+        blobs, root = BlobStore(around / "blobs"), around / "root"
+        layers = [layer(blobs, *entries) for entries in archives]
+        with contextlib.suppress(PackageError):
+            extract_layers(blobs, layers, root, links=links)
+            for path in root.rglob("*"):
+                inside = path.is_symlink() and links is Links.BELOW
+                assert not inside or os.path.commonpath([os.path.realpath(path), root.resolve()]) == str(root.resolve())
+                assert path.is_symlink() or path.stat().st_nlink < 2 or not path.samefile(around / "outside")
+        assert (around / "outside").read_text() == "mine"
+        assert sorted(path.name for path in around.iterdir()) in (["blobs", "outside"], ["blobs", "outside", "root"])
 
 
 def test_whiteouts_remove_what_lower_layers_brought(blobs: BlobStore, tmp_path: Path) -> None:
