@@ -44,12 +44,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     observed: bytes = b""
-    """The digest of the XR and its composed resources, as the functions saw them."""
+    """The digest of the XR and its composed resources, as the functions saw them; empty after a pass that changed
+    something of that, since the same state again would need the same change again."""
     version: str = ""
     """The XR's resource version after the pass had written to it, if nothing else had changed by then; only for
     functions that do not look at what the control plane keeps in the XR."""
     resources: bytes = b""
-    """The digest of the composed resources alone, beside `version`."""
+    """The digest of all that was observed beside the XR itself, for `version`; empty if the pass changed that."""
     revision: str = ""
     functions: tuple[tuple[str, str], ...] = ()
     """Of each step, the digest of the function revision that answered."""

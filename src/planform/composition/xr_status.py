@@ -112,6 +112,11 @@ def status_of(
     return status
 
 
+def functions_part(status: Mapping[str, Any]) -> Object:
+    """What of a status is the functions' own: they write it, and look at it again in the next run."""
+    return {name: value for name, value in status.items() if name not in _MACHINERY and name != "conditions"}
+
+
 def _set(status: Object, name: str, value: Any) -> None:
     if value is None:
         status.pop(name, None)

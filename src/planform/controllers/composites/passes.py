@@ -38,7 +38,14 @@ from planform.composition.standing import (
 )
 from planform.composition.steps import Step, parse_pipeline
 from planform.composition.xr import XrCondition
-from planform.composition.xr_status import claim_condition_types, custom_conditions, problem, synced, unready_problems
+from planform.composition.xr_status import (
+    claim_condition_types,
+    custom_conditions,
+    functions_part,
+    problem,
+    synced,
+    unready_problems,
+)
 from planform.controllers.composites.carrying_out import (
     Applied,
     apply_changed,
@@ -66,6 +73,7 @@ from planform.reconcile.controller import Result
 
 MIN_POLL_SECONDS: Final = 1.0
 _PARSED: Final = 512
+_EDITABLE: Final = ("generation", "labels", "annotations", "ownerReferences")
 _RUN_ERRORS: Final = (FunctionError, PlanError, DeletionBudgetExceeded)
 """What a run may come to instead of a plan."""
 
@@ -155,14 +163,20 @@ class _Pass:
         return (
             last is not None
             and last.version == self.xr["metadata"]["resourceVersion"]
-            and last.resources == digest_of(self.observed.state.resources)
+            and last.resources == self.surroundings
         )
+
+    @property
+    def surroundings(self) -> bytes:
+        """The digest of all that was observed beside the XR itself."""
+        state = self.observed.state
+        return digest_of([state.resources, state.composite.connection_details])
 
     @property
     def trigger(self) -> str:
         """In a word, why the pipeline is run."""
         last = self.standing
-        if last is None or not last.observed:
+        if last is None or not last.revision:
             return "first run"
         if self.edited:
             return "the XR was changed"
@@ -372,7 +386,8 @@ class CompositeReconciler:
         except PlanformError:
             self._remember_failure(work)
             raise
-        if not edited and (told or applied.writes or work.xr is not before):
+        wrote = bool(told or applied.writes or work.xr is not before)
+        if wrote and not edited:
             why = applied.dispute or "its pipeline gives something else each time it is run"
             self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
         is_blind = self._is_blind(work, outcome)
@@ -384,7 +399,7 @@ class CompositeReconciler:
             Standing(
                 namespace=work.key.namespace,
                 name=work.key.name,
-                observed=work.digest,
+                observed=b"" if wrote else work.digest,  # what was put right may go wrong in the same way again
                 revision=chosen.revision,
                 functions=tuple((step.step, step.revision.digest) for step in outcome.steps if step.revision),
                 reads=tuple(work.reader.reads),
@@ -393,8 +408,8 @@ class CompositeReconciler:
                 requirements=dict(outcome.requirements),
                 intents=applied.intents,
                 status=intended,
-                version=self._version_left(work, told) if is_blind else "",
-                resources=digest_of(work.observed.state.resources) if is_blind else b"",
+                version=_version_left(before, work.xr, told or work.xr) if is_blind else "",
+                resources=work.surroundings if is_blind and not applied.writes else b"",
                 generation=int(work.xr["metadata"].get("generation") or 0),
                 deterministic=all(_is_deterministic(step) for step in outcome.steps),
                 expires=expires,
@@ -416,12 +431,6 @@ class CompositeReconciler:
             and self._tools.pipelines.is_blind(step.revision, inputs[step.step])
             for step in outcome.steps
         )
-
-    def _version_left(self, work: _Pass, told: Object | None) -> str:
-        """The XR's version after the pass, if nobody but the pass has changed it since it was read."""
-        after = (told or work.xr)["metadata"]
-        same = all(after.get(name) == work.xr["metadata"].get(name) for name in ("generation", "labels", "annotations"))
-        return str(after["resourceVersion"]) if same else ""
 
     async def _tell(
         self, work: _Pass, outcome: PipelineOutcome, decided: Plan, applied: Applied, watched: list[Object]
@@ -558,6 +567,16 @@ def _failure(errors: Mapping[str, PlanformError]) -> PlanformError:
         return again[0]
     refused = all(isinstance(error, Invalid) for error in errors.values())
     return ComposedRefused(errors) if refused else ComposedNotApplied(errors)
+
+
+def _version_left(seen: Object, kept: Object, left: Object) -> str:
+    """The XR's version after a pass, unless there is something new in it for functions that ignore bookkeeping.
+
+    `seen` is the XR as the functions saw it, `kept` with its references, `left` with its status.
+    """
+    same = all(left["metadata"].get(name) == kept["metadata"].get(name) for name in _EDITABLE)
+    told = functions_part(left.get("status") or {}) != functions_part(seen.get("status") or {})
+    return str(left["metadata"]["resourceVersion"]) if same and not told else ""
 
 
 def _is_deterministic(step: Any) -> bool:
