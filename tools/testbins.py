@@ -224,6 +224,26 @@ def from_go(module: str, version: str, package: str, name: str, flags: str = "",
     return recipe
 
 
+def from_go_source(directory: Path, name: str) -> Recipe:
+    """Build a Go program of this repository, with exactly the dependencies that its go.sum names."""
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        for file in directory.iterdir():
+            shutil.copyfile(file, workshop.scratch / file.name)
+        Go.find(workshop).run("build", "-trimpath", "-ldflags", "-s -w", "-o", str(out / name), ".")
+        return f"go {directory.name}"
+
+    return recipe
+
+
+def source_version(directory: Path) -> str:
+    """A version for a program of this repository: another source is another version."""
+    found = hashlib.sha256()
+    for file in sorted(directory.iterdir()):
+        found.update(file.name.encode() + b"\0" + file.read_bytes())
+    return found.hexdigest()[:16]
+
+
 def from_kubernetes_source(*commands: str) -> Recipe:
     """Build commands of Kubernetes.
 
@@ -247,6 +267,7 @@ def from_kubernetes_source(*commands: str) -> Recipe:
     return recipe
 
 
+XPKG_ORACLE = Path(__file__).parents[1] / "tests" / "interop" / "xpkg_oracle"
 CONTRIB = "github.com/crossplane-contrib"
 """Where functions of others are published; the versions below are the newest whose modules the public proxy has."""
 
@@ -328,6 +349,12 @@ PRODUCTS = (
                 calls_itself="github.com/crossplane/function-auto-ready",
             ),
         ),
+        proof=("--help",),
+    ),
+    Product(
+        ("xpkg-oracle",),
+        source_version(XPKG_ORACLE),
+        (from_go_source(XPKG_ORACLE, "xpkg-oracle"),),
         proof=("--help",),
     ),
     Product(
