@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +15,12 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import ACTION_SET, BLUEPRINT, PROFILE, SECRET
-from planform.blueprints.catalogue import PhaseCatalogue
-from planform.blueprints.contract import Surroundings
-from planform.blueprints.functions import Policy, builtin_functions
-from planform.blueprints.registry import PhaseFunctionRegistry
-from planform.controllers.actionsets import ActionSetController
 from planform.controllers.workbench import Workbench
+from tests.controllers.blueprint_child import acting
 from tests.harness.planes import embedded_bench, eventually, read
 from tests.harness.postgres import DATABASE, Postgres, postgres
-from tests.harness.s3 import KEY, S3Server, s3_server
+from tests.harness.processes import dies_with_us
+from tests.harness.s3 import KEY, REGION, S3Server, s3_server
 from tests.harness.s3 import SECRET as S3_SECRET
 
 TABLES = """
@@ -92,17 +92,6 @@ async def bucket() -> AsyncIterator[S3Server]:
         yield server
 
 
-@asynccontextmanager
-async def acting(tmp_path: Path) -> AsyncIterator[Workbench]:
-    """An embedded control plane that runs ActionSets with the functions that come with it."""
-    registry = PhaseFunctionRegistry(plugins=lambda: ())
-    registry.register(builtin_functions(Policy(directories=(tmp_path / "backups",))))
-    async with embedded_bench(tmp_path / "data") as bench:
-        here = Surroundings(engine="embedded", data=tmp_path / "data")
-        ActionSetController(bench, PhaseCatalogue(registry), here=here).start()
-        yield bench
-
-
 async def create(bench: Workbench, kind: Any, name: str, **content: Any) -> Object:
     metadata = {"name": name, "namespace": "default"}
     return await bench.client.create(
@@ -112,6 +101,10 @@ async def create(bench: Workbench, kind: Any, name: str, **content: Any) -> Obje
 
 async def run(bench: Workbench, database: Postgres, action: str, artifacts: Object | None = None) -> Object:
     """Run an action of the blueprint to its end; gives the ActionSet's status."""
+    return await ending(bench, await submit(bench, database, action, artifacts))
+
+
+async def submit(bench: Workbench, database: Postgres, action: str, artifacts: Object | None = None) -> Object:
     request = {
         "name": action,
         "blueprint": "postgres",
@@ -126,18 +119,35 @@ async def run(bench: Workbench, database: Postgres, action: str, artifacts: Obje
         "options": {"host": "127.0.0.1", "port": str(database.port)},
         **({"artifacts": artifacts} if artifacts else {}),
     }
-    made = await create(bench, ACTION_SET, f"{action}-{'again' if artifacts else 'first'}", spec={"actions": [request]})
+    name = f"{action}-{'again' if artifacts else 'first'}"
+    return await create(bench, ACTION_SET, name, spec={"actions": [request]})
+
+
+async def ending(bench: Workbench, made: Object) -> Object:
+    """The status of an ActionSet that is over."""
 
     async def ended() -> Object | None:
         found = await read(bench.client, ACTION_SET, made["metadata"]["name"], "default")
         status: Object = (found or {}).get("status") or {}
         return status if status.get("state") in ("complete", "failed") else None
 
-    return await eventually(ended, f"{action} is over", seconds=60)
+    return await eventually(ended, f"{made['metadata']['name']} is over", seconds=60)
 
 
 def encoded(**data: str) -> dict[str, str]:
     return {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+
+
+async def prepare(bench: Workbench, database: Postgres, endpoint: str, tmp_path: Path) -> None:
+    """The blueprint with its secrets, and a profile: a bucket at the endpoint, or a directory."""
+    await create(bench, SECRET, "login", data=encoded(password=database.password, key="backup key"))
+    await create(bench, SECRET, "bucket", data=encoded(id=KEY, secret=S3_SECRET))
+    pair = {"idField": "id", "secretField": "secret", "secret": {"name": "bucket", "namespace": "default"}}
+    location = {"type": "fileSystem", "path": str(tmp_path / "backups")}
+    if endpoint:
+        location = {"type": "s3Compliant", "bucket": "backups", "endpoint": endpoint, "region": REGION, "prefix": "pg"}
+    await create(bench, PROFILE, "place", location=location, credential={"type": "keyPair", "keyPair": pair})
+    await create(bench, BLUEPRINT, "postgres", actions=ACTIONS)
 
 
 @pytest.mark.parametrize("place", ["fileSystem", "s3Compliant"])
@@ -148,22 +158,7 @@ async def test_a_database_is_backed_up_destroyed_and_restored(
     database.query(TABLES)
     before = database.query(SNAPSHOT)
     async with acting(tmp_path) as bench:
-        await create(bench, SECRET, "login", data=encoded(password=database.password, key="backup key"))
-        await create(bench, SECRET, "bucket", data=encoded(id=KEY, secret=S3_SECRET))
-        pair = {"idField": "id", "secretField": "secret", "secret": {"name": "bucket", "namespace": "default"}}
-        credential = {"type": "keyPair", "keyPair": pair}
-        location = {"type": "fileSystem", "path": str(tmp_path / "backups")}
-        if place == "s3Compliant":
-            location = {
-                "type": place,
-                "bucket": "backups",
-                "endpoint": bucket.url,
-                "region": "eu-test-1",
-                "prefix": "pg",
-            }
-        await create(bench, PROFILE, "place", location=location, credential=credential)
-        await create(bench, BLUEPRINT, "postgres", actions=ACTIONS)
-
+        await prepare(bench, database, bucket.url if place == "s3Compliant" else "", tmp_path)
         done = await run(bench, database, "backup")
         assert done["state"] == "complete", done
         assert done["actions"][0]["phases"][0]["funcVersion"] == "v0.0.0"
@@ -179,6 +174,11 @@ async def test_a_database_is_backed_up_destroyed_and_restored(
     stored = b"".join(bucket.buckets["backups"].values()) if place == "s3Compliant" else _files(tmp_path / "backups")
     assert len(stored) > 50_000 and b"PGDMP" not in stored  # sealed with the key
     assert bucket.refused == 0
+
+
+def _dumps(backup: str) -> list[Path]:
+    """What is left of a dump outside the location."""
+    return list(Path(tempfile.gettempdir()).glob(f"planform-postgres-{backup}"))
 
 
 def _files(directory: Path) -> bytes:
@@ -215,3 +215,34 @@ async def test_a_wrong_password_fails_the_backup_and_the_defer_phase_runs(databa
     assert "password authentication failed" in failed["error"]["message"]
     assert failed["actions"][0]["deferPhase"]["state"] == "complete"
     assert not (tmp_path / "backups").exists()
+
+
+async def test_a_control_plane_killed_in_the_middle_of_a_backup_goes_on_with_it(
+    database: Postgres, bucket: S3Server, tmp_path: Path
+) -> None:
+    database.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
+    database.query(TABLES)
+    before = database.query(SNAPSHOT)
+    async with embedded_bench(tmp_path / "data") as bench:
+        await prepare(bench, database, bucket.url, tmp_path)
+        made = await submit(bench, database, "backup")
+    bucket.holds = "/chunks/"
+    command = [sys.executable, "-m", "tests.controllers.blueprint_child", str(tmp_path)]
+    child = await asyncio.to_thread(subprocess.Popen, dies_with_us(command), cwd=Path(__file__).parents[2])
+    try:
+        async with asyncio.timeout(60):
+            await bucket.held.wait()
+    finally:
+        child.kill()
+        await asyncio.to_thread(child.wait)
+    bucket.holds = ""
+    async with acting(tmp_path) as bench:
+        done = await ending(bench, made)
+        (phase,) = done["actions"][0]["phases"]
+        assert (done["state"], phase["state"], done["actions"][0]["deferPhase"]["state"]) == ("complete",) * 3
+        database.query("DROP TABLE orders CASCADE;")
+        restored = await run(bench, database, "restore", done["actions"][0]["artifacts"])
+        assert restored["state"] == "complete", restored
+    assert database.query(SNAPSHOT) == before
+    assert len([key for key in bucket.buckets["backups"] if "/backups/" in key]) == 1
+    assert not _dumps(phase["output"]["backupID"])

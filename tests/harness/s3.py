@@ -5,6 +5,7 @@ The signature is computed here from the request as it arrived, by code that shar
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -32,6 +33,10 @@ class S3Server:
     page: int = 1000
     failures: int = 0
     """How many requests it answers with 503 before it works."""
+    holds: str = ""
+    """Writes of keys with this in them are not answered while it is set."""
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+    """A write is being held."""
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -49,6 +54,9 @@ class S3Server:
         if not key:
             return self._listing(objects, request.query.get("prefix", ""), request.query.get("continuation-token", ""))
         if request.method == "PUT":
+            while self.holds and self.holds in key:
+                self.held.set()
+                await asyncio.sleep(0.01)
             objects[key] = body
             return web.Response()
         if request.method == "DELETE":
@@ -106,7 +114,7 @@ async def s3_server() -> AsyncIterator[S3Server]:
     server = S3Server()
     app = web.Application(client_max_size=64 << 20)
     app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.5)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -55,7 +55,7 @@ async def postgres_backup(
     policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> dict[str, Any]:
     """Keeps a PostgreSQL database, as one moment saw it."""
-    async with _workplace() as directory:
+    async with _workplace(context) as directory:
         dump = directory / _DUMP
         command = ["pg_dump", "--format=custom", "--no-password", f"--file={dump}"]
         await _run(context, args, command, directory, {"PGDATABASE": args.text("database")})
@@ -90,7 +90,7 @@ async def postgres_restore(
     policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> dict[str, Any]:
     """Makes a PostgreSQL database what it was; objects that the backup has replace those that are there."""
-    async with _workplace() as directory:
+    async with _workplace(context) as directory:
         with tempfile.TemporaryFile(prefix="planform-restore-") as stream:
             async with opened(context, args, policy) as repository:
                 manifest = await repository.manifest(args.text("backupID"))
@@ -120,8 +120,14 @@ async def postgres_restore(
 
 
 @asynccontextmanager
-async def _workplace() -> AsyncIterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="planform-postgres-"))
+async def _workplace(context: PhaseContext) -> AsyncIterator[Path]:
+    """A directory for the dump. Its name follows from the run, so that a run after a crash removes what was left."""
+    directory = Path(tempfile.gettempdir()) / f"planform-postgres-{backup_id(context)}"
+    await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+    try:
+        directory.mkdir(mode=0o700)
+    except OSError as error:
+        raise PhaseFailed(f"cannot make {directory}: {error.strerror}") from error
     try:
         yield directory
     finally:

@@ -1,0 +1,118 @@
+"""Containers on a machine without Kubernetes: Podman, where it is installed.
+
+Podman needs no daemon and no privileges, and speaks the language of `docker run`. The command's environment is passed
+by name, so that no value of it stands on a command line that others can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import uuid
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from planform.blueprints.contract import ContainerTask
+from planform.blueprints.errors import PhaseFailed
+from planform.sandbox.child import Child, start_child
+
+MOST_PROCESSES: Final = 256
+_CHUNK: Final = 64 << 10
+_KILL_SECONDS: Final = 20.0
+_PODMAN_FAILED: Final = frozenset({125, 126, 127})
+"""Exit codes by which Podman says that it is not the command that failed: an image that cannot be had, say."""
+
+
+def find_containers() -> Podman | None:
+    """What runs containers here; None if nothing does."""
+    program = shutil.which("podman")
+    return None if program is None else Podman(program)
+
+
+@dataclass(frozen=True)
+class Podman:
+    """Runs each task in a container of its own, which is gone when `run` returns or is cancelled."""
+
+    program: str
+
+    async def run(self, task: ContainerTask, output: Callable[[bytes], None], /) -> int:
+        """The exit code of the command. Raises PhaseFailed if there is no container, or it takes too long."""
+        name = f"planform-{uuid.uuid4().hex}"
+        scratch = Path(tempfile.mkdtemp(prefix="planform-container-"))
+        tail = bytearray()
+
+        def heard(chunk: bytes) -> None:
+            tail.extend(chunk)
+            del tail[:-1024]
+            output(chunk)
+
+        child: Child | None = None
+        ended = False
+        try:
+            child = await start_child(
+                self.command(task, name),
+                scratch=scratch,
+                environment=task.environment,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=STDOUT,
+            )
+            async with asyncio.timeout(task.seconds):
+                await _listen(child, heard)
+                await child.exited.wait()
+            ended = True
+        except TimeoutError as error:
+            raise PhaseFailed(f"the container of {task.image} took longer than {task.seconds:g} s") from error
+        finally:
+            if child is not None:
+                if not ended:
+                    await self._kill(name, scratch)
+                await child.end()
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        if child.code in _PODMAN_FAILED:
+            said = " ".join(tail.decode(errors="replace").strip().splitlines()[-3:])
+            raise PhaseFailed(f"no container of {task.image}: {said}")
+        return child.code
+
+    def command(self, task: ContainerTask, name: str) -> list[str]:
+        """The command line. The task's command replaces the image's own, as in a pod."""
+        first, *rest = task.command
+        return [
+            self.program,
+            "run",
+            "--rm",
+            f"--name={name}",
+            f"--memory={task.memory}b",
+            f"--pids-limit={MOST_PROCESSES}",
+            "--security-opt=no-new-privileges",
+            "--log-driver=none",
+            *(f"--env={key}" for key in sorted(task.environment)),
+            *(f"--volume={source}:{target}" for source, target in task.mounts.items()),
+            f"--entrypoint={json.dumps([first])}",
+            task.image,
+            *rest,
+        ]
+
+    async def _kill(self, name: str, scratch: Path) -> None:
+        """End the container: it does not end with the client that started it."""
+        command = [self.program, "rm", "--force", "--time=0", name]
+        killer = await start_child(
+            command, scratch=scratch, environment={}, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+        )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_KILL_SECONDS):
+                await killer.exited.wait()
+        await killer.end()
+
+
+async def _listen(child: Child, heard: Callable[[bytes], None]) -> None:
+    stream = child.process.stdout
+    assert stream is not None
+    while chunk := await stream.read(_CHUNK):
+        heard(chunk)
