@@ -38,6 +38,7 @@ from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limit
 from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import write_kubeconfig
 from planform.clock import Clock, SystemClock
+from planform.controllers.actions import FUNCTIONS_PATH, LOGS_PATH, PhaseFunctions, blueprints_in
 from planform.controllers.engine import start_chores
 from planform.controllers.revision_guard import RevisionGuard
 from planform.controllers.usages import UsageGuard
@@ -75,6 +76,7 @@ class Settings:
     encrypt_secrets: bool = False
     event_ttl: timedelta = timedelta(hours=1)
     otlp_endpoint: str = ""
+    phase_function_versions: Path | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -121,7 +123,10 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
         core = _open_core(store, clock, stack)
         rbac = Rbac(store)
         usages = UsageGuard()
-        core.admission = (EscalationCheck(rbac, store), RevisionGuard(), usages)
+        phase_functions = PhaseFunctions(
+            data=directory, overlay=settings.phase_function_versions, look=blueprints_in(store)
+        )
+        core.admission = (EscalationCheck(rbac, store), RevisionGuard(), usages, phase_functions)
         client = LocalClient(core)
         await ensure_bootstrap(client)
 
@@ -157,6 +162,7 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
                     concurrency=settings.max_concurrent_reconciles,
                     poll_interval=settings.poll_interval,
                     usage_guard=usages,
+                    phase_functions=phase_functions,
                 )
             )
         )
@@ -248,7 +254,16 @@ def _mounts(controllers: Controllers) -> dict[tuple[str, ...], Mount]:
     async def runs(_: HttpRequest, path: str, query: Mapping[str, list[str]]) -> HttpResponse:
         return HttpResponse(*await serving.answer(controllers.journal, path, query))
 
-    return {serving.PREFIX: runs}
+    async def functions(request: HttpRequest, path: str, _: Mapping[str, list[str]]) -> HttpResponse:
+        asked = {"if-none-match": request.header(b"if-none-match")}
+        status, headers, body = controllers.actions.list_functions(path, asked, request.method)
+        sent = [(name.lower().encode(), value.encode()) for name, value in headers.items() if name != "content-type"]
+        return HttpResponse(status, body, headers=sent)
+
+    async def logs(_: HttpRequest, path: str, __: Mapping[str, list[str]]) -> HttpResponse:
+        return HttpResponse(*controllers.actions.read_logs(path))
+
+    return {serving.PREFIX: runs, FUNCTIONS_PATH: functions, LOGS_PATH: logs}
 
 
 async def _listen(server: HttpServer, settings: Settings) -> int:

@@ -17,6 +17,7 @@ from planform.client.informer import list_pages
 from planform.client.protocol import Client
 from planform.clock import Clock
 from planform.composition.recording import run_record
+from planform.controllers.actions import Actions, PhaseFunctions
 from planform.controllers.claims import ClaimControllers
 from planform.controllers.composites import CompositeControllers, FinishedRun, LiveCompositions, Tools
 from planform.controllers.composites.fleet import Definition
@@ -59,6 +60,7 @@ class Parts:
     concurrency: int = 100
     poll_interval: float = 60.0
     usage_guard: UsageGuard | None = None
+    phase_functions: PhaseFunctions = field(default_factory=PhaseFunctions)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Controllers:
     population: Population
     journal: Journal
     cache: ResponseCache
+    actions: Actions
 
 
 @asynccontextmanager
@@ -133,7 +136,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         CronOperationController(bench).start()
         WatchOperationController(bench).start()
         NopController(bench).start()
-        yield Controllers(bench, events, functions, pipelines, population, journal, cache)
+        actions = Actions(bench, parts.phase_functions)
+        actions.start()
+        yield Controllers(bench, events, functions, pipelines, population, journal, cache, actions)
 
 
 async def _expect_composites(client: Client, population: Population) -> None:

@@ -73,6 +73,11 @@ _LEVELS = ("debug", "info", "warning", "error")
     default="",
     help="Send a trace of every reconcile to this OTLP/HTTP collector, as http://127.0.0.1:4318/v1/traces.",
 )
+@click.option(
+    "--phase-function-versions",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file that says which versions of phase functions are stable, deprecated or removed here.",
+)
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -105,6 +110,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         audit_log=options["audit_log"],
         encrypt_secrets=options["encrypt_secrets"],
         otlp_endpoint=options["otlp_endpoint"],
+        phase_function_versions=options["phase_function_versions"],
     )
     set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
     run_loop(_serve(settings))

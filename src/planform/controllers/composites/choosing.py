@@ -29,7 +29,7 @@ VALIDATION_SECONDS: Final = 5.0
 
 
 class NotValidatedYet(PlanformError):
-    """The revision is so new that nobody has looked at its pipeline; a moment later somebody has."""
+    """The revision, or its Composition, is so new that nobody has looked at it; a moment later somebody has."""
 
     reason = "NotValidatedYet"
 
@@ -75,11 +75,14 @@ async def choose(fleet: Fleet, compositions: LiveCompositions, key: ObjectKey, x
         named = choose_composition(xr, spec, found, style=style)
     fleet.follow(key, uid, named.name)
     own = (xr.get("status") or {}).get("planform") or {}
+    revisions = await compositions.revisions(named.name)
+    if not revisions and (young := compositions.get(named.name)) and _age(young, clock) < VALIDATION_SECONDS:
+        raise NotValidatedYet(f'composition "{named.name}" is new')
     choice = choose_revision(
         xr,
         spec,
         named.name,
-        await compositions.revisions(named.name),
+        revisions,
         style=style,
         last_selector=own.get("revisionSelector"),
         composition_uid=compositions.uid(named.name),

@@ -65,6 +65,10 @@ class LiveCompositions:
         listed = await self._client.list(COMPOSITION_REVISION, labels=f"{COMPOSITION_NAME_LABEL}={label}")
         return listed.items
 
+    def get(self, composition: str) -> Object | None:
+        """As it was last told; None if it has not been heard of."""
+        return self._compositions.get(composition)
+
     def uid(self, composition: str) -> str:
         """The Composition's own; empty if it has not been heard of."""
         found = self._compositions.get(composition)
