@@ -13,7 +13,9 @@ from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
 from planform.apiserver.pki import Pki
 from planform.controllers.function_catalogue import LiveFunctions, runner
 from planform.controllers.functions import FunctionController, Packaging
+from planform.controllers.packages.configurations import ConfigurationController
 from planform.controllers.packages.contents import PackageContents
+from planform.controllers.packages.locking import LockController
 from planform.controllers.workbench import Workbench
 from planform.functions.errors import ResolutionError
 from planform.functions.resolution import Request, resolve
@@ -21,6 +23,7 @@ from planform.functions.runner import FunctionRunner
 from planform.functions.values import FunctionRequest
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Program, Source, assemble
+from planform.packages.errors import RegistryUnavailable
 from planform.packages.fetching import RegistryPackages
 from planform.packages.layers import File
 from planform.packages.payloads import Payload, RuntimeKind
@@ -43,13 +46,27 @@ def server_program(version: str, source: str = SERVER) -> Program:
     return Program(Payload(RuntimeKind.PROCESS, ("python", "app/main.py"), ("app",)), files)
 
 
+class PublishedPackages(RegistryPackages):
+    """Packages that are here, of which a registry would list these tags."""
+
+    def __init__(self, directory: Path, *arguments: Any, **options: Any) -> None:
+        super().__init__(directory, *arguments, **options)
+        self.published = BlobStore(directory / "blobs")
+        self.tags: dict[str, list[str]] = {}
+
+    async def versions(self, package: str, *, pull_secrets: Sequence[str] = ()) -> list[str]:
+        if package not in self.tags:
+            raise RegistryUnavailable(f"nobody answers for {package}")
+        return self.tags[package]
+
+
 @dataclass(frozen=True)
 class Installation:
     """Functions as packages: what users do with them, and what becomes of it."""
 
     bench: Workbench
     data: Path
-    blobs: BlobStore
+    source: PublishedPackages
     host: RuntimeHost
     live: LiveFunctions
     run: FunctionRunner
@@ -65,17 +82,26 @@ class Installation:
     ) -> str:
         """Have a package here, as if it had been pulled; gives its digest."""
         documents = [("meta", about or meta("Function", "fn")), *(("object", each) for each in objects)]
-        image = assemble(self.blobs, Source(package_of(documents)), program)
-        self.blobs.remember(reference, image.descriptor)
+        blobs = self.source.published
+        image = assemble(blobs, Source(package_of(documents)), program)
+        blobs.remember(reference, image.descriptor)
+        repository, _, tag = reference.rpartition(":")
+        self.source.tags.setdefault(repository, []).append(tag)
         return image.digest
 
     async def install(
-        self, version: str, *, name: str = "fn", labels: dict[str, str] | None = None, **spec: Any
+        self,
+        version: str,
+        *,
+        kind: str = "Function",
+        name: str = "fn",
+        labels: dict[str, str] | None = None,
+        **spec: Any,
     ) -> Object:
         return await self.bench.client.apply(
             {
                 "apiVersion": FUNCTION.api_version,
-                "kind": "Function",
+                "kind": kind,
                 "metadata": {"name": name, "labels": labels or {}},
                 "spec": {"package": version if "/" in version else f"{REPOSITORY}:{version}", **spec},
             },
@@ -129,7 +155,7 @@ async def installing(bench: Workbench, data: Path) -> AsyncIterator[Installation
     """The controller of Functions with all it takes to run packages, on a workbench."""
     clock = bench.clock
     certificates = RevisionCertificates(Pki(data / "pki", clock=clock), data / "certificates", clock=clock)
-    source = RegistryPackages(data / "packages", bench.client, clock=clock, rng=bench.rng)
+    source = PublishedPackages(data / "packages", bench.client, clock=clock, rng=bench.rng)
     draining = Draining(quiet=0.2, longest=20)
     async with (
         RuntimeHost(data, certificates, clock=clock, draining=draining) as host,
@@ -137,9 +163,12 @@ async def installing(bench: Workbench, data: Path) -> AsyncIterator[Installation
         runner(live, host=host) as run,
     ):
         await live.synced()
-        packaging = Packaging(PackageContents(source, bench.client), host)
-        controller = FunctionController(bench, live, packaging)
+        contents = PackageContents(source, bench.client)
+        contents.dependencies = lock = LockController(bench, contents)
+        controller = FunctionController(bench, live, Packaging(contents, host, lock))
         controller.start()
-        blobs = BlobStore(data / "packages" / "blobs")
-        yield Installation(bench, data, blobs, host, live, run, controller)
-        await bench.plane.stop("functions")
+        ConfigurationController(bench, contents, lock).start()
+        lock.start()
+        yield Installation(bench, data, source, host, live, run, controller)
+        for name in ("functions", "configurations", "lock"):
+            await bench.plane.stop(name)

@@ -16,7 +16,7 @@ from planform.builtin import find_builtin
 from planform.client.informer import Change, ObjectKey
 from planform.controllers.function_catalogue import BUILTIN_CAPABILITIES, DETERMINISTIC, LiveFunctions
 from planform.controllers.function_users import FunctionUsers
-from planform.controllers.packages.contents import CannotEstablish, PackageContents
+from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.controller import Content, Examined, NotInstallable, PackageController
 from planform.controllers.workbench import Workbench
 from planform.errors import Forbidden, NotFound
@@ -32,7 +32,6 @@ from planform.packages.endpoints import (
     serving,
     tls_secret_of,
 )
-from planform.packages.errors import PackageError
 from planform.packages.fetching import Fetched
 from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
 from planform.packages.revisions import content_of
@@ -43,6 +42,7 @@ from planform.reconcile.controller import Controller
 from planform.reconcile.sources import Source
 
 if TYPE_CHECKING:
+    from planform.controllers.packages.locking import LockController
     from planform.packages.runtimes.host import RuntimeHost
 
 NAME: Final = "functions"
@@ -56,6 +56,7 @@ class Packaging:
 
     contents: PackageContents
     host: RuntimeHost
+    lock: LockController | None = None
 
 
 class FunctionController(PackageController):
@@ -67,6 +68,7 @@ class FunctionController(PackageController):
         TLS_SECRET_ANNOTATION,
         TLS_SERVER_NAME_ANNOTATION,
     )
+    hands_over = True
 
     def __init__(
         self,
@@ -99,6 +101,8 @@ class FunctionController(PackageController):
         self._live.subscribe(look_again)
         if self._packaging is not None:
             self._packaging.host.subscribe(runs_otherwise)
+            if self._packaging.lock is not None:
+                self._packaging.lock.subscribe(self._look_again_on(controller))
         if self._users is not None:
             self._users.subscribe(used_otherwise)
 
@@ -173,19 +177,15 @@ class FunctionController(PackageController):
             packaging.host.release(name)
             standing = packaging.host.standing(name)
             return Examined("", "", {"endpoint": standing.endpoint if standing is not None else ""})
+        installed = await packaging.contents.install(revision, PackageKind.FUNCTION)
+        if installed.fetched is None:
+            return Examined(installed.problem, "its package is not installed", {**installed.told, "endpoint": ""})
         try:
-            fetched = await packaging.contents.fetched(revision)
-            packaging.contents.check(fetched, PackageKind.FUNCTION, revision["spec"])
-            objects = await packaging.contents.establish(revision, fetched)
-        except (PackageError, CannotEstablish) as error:
-            return Examined(error.message, "its package is not installed", {"endpoint": ""})
-        told = {"capabilities": list(fetched.package.capabilities), "objectRefs": list(objects)}
-        try:
-            wanted = await self._wanted(revision, fetched)
+            wanted = await self._wanted(revision, installed.fetched)
         except NotRunnable as error:
-            return Examined("", error.message, {**told, "endpoint": ""})
+            return Examined("", error.message, {**installed.told, "endpoint": ""})
         standing = packaging.host.ensure(wanted)
-        return Examined("", standing.problem, {**told, "endpoint": standing.endpoint})
+        return Examined("", standing.problem, {**installed.told, "endpoint": standing.endpoint})
 
     async def _wanted(self, revision: Object, fetched: Fetched) -> Wanted:
         metadata = revision["metadata"]

@@ -13,8 +13,6 @@ from typing import Final
 
 from planform.errors import PlanformError
 from planform.functions.semver import Semver, parse_semver
-from planform.gotemplate.errors import CallFailed
-from planform.gotemplate.sprig.semver import semver_compare
 from planform.packages.references import DIGEST
 from planform.packages.xpkg import Dependency
 
@@ -77,6 +75,9 @@ def meets(version: str, constraint: str) -> bool:
         return version == constraint
     if parse_semver(version) is None:
         return False
+    from planform.gotemplate.errors import CallFailed
+    from planform.gotemplate.sprig.semver import semver_compare
+
     try:
         return semver_compare(constraint, version)
     except CallFailed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import planform
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
@@ -17,7 +17,8 @@ from planform.api.names import CONFIGURATION_REVISION, FUNCTION_REVISION, PROVID
 from planform.client.protocol import Client
 from planform.controllers.packages.controller import Content
 from planform.errors import NotFound, PlanformError
-from planform.packages.errors import InvalidPackage
+from planform.packages.dependencies import Standing
+from planform.packages.errors import InvalidPackage, PackageError
 from planform.packages.fetching import Fetched, Located, PackageSource
 from planform.packages.references import parse_reference
 from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of, controller_of
@@ -35,12 +36,28 @@ class CannotEstablish(PlanformError):
     reason = "EstablishControl"
 
 
+class Dependencies(Protocol):
+    """Whoever knows how it is with what revisions need."""
+
+    def standing(self, revision: str) -> Standing | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What has become of a revision's content; an empty problem is none."""
+
+    problem: str = ""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    fetched: Fetched | None = None
+
+
 @dataclass(slots=True)
 class PackageContents:
     """Fetches what packages mean, and brings what revisions carry. Shared by the controllers of all kinds."""
 
     source: PackageSource
     client: Client
+    dependencies: Dependencies | None = None
     _established: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by uid of the revision
 
     async def content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
@@ -74,6 +91,28 @@ class PackageContents:
         pinned = str(parse_reference(str(spec["image"])).pinned(digest))
         located = await self.source.locate(pinned, policy=_policy(spec), pull_secrets=_secrets(spec))
         return await self.source.fetch(located, policy=_policy(spec), pull_secrets=_secrets(spec))
+
+    async def install(self, revision: Object, kind: PackageKind) -> Installed:
+        """Have the content of an active revision here and its objects in the engine, once what it needs is there."""
+        try:
+            fetched = await self.fetched(revision)
+            self.check(fetched, kind, revision["spec"])
+            told: dict[str, Any] = {"capabilities": list(fetched.package.capabilities)}
+            if fetched.package.dependencies and not revision["spec"].get("skipDependencyResolution"):
+                standing = self._standing(revision)
+                told["foundDependencies"] = standing.found
+                told["installedDependencies"] = standing.installed
+                told["invalidDependencies"] = standing.invalid
+                if standing.problem:
+                    return Installed(standing.problem, told)
+            told["objectRefs"] = list(await self.establish(revision, fetched))
+        except (PackageError, CannotEstablish) as error:
+            return Installed(error.message)
+        return Installed("", told, fetched)
+
+    def _standing(self, revision: Object) -> Standing:
+        known = self.dependencies.standing(revision["metadata"]["name"]) if self.dependencies is not None else None
+        return known or Standing(0, 0, 0, "it is not known yet whether what it needs is there")
 
     def check(self, fetched: Fetched, kind: PackageKind, spec: Mapping[str, Any]) -> None:
         """Raises InvalidPackage if the package is of another kind, or made for another control plane."""

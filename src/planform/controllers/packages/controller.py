@@ -7,7 +7,7 @@ made of and whether it works is for the controllers of Functions, Providers and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -71,6 +71,8 @@ class PackageController:
     """Keeps the revisions of every package of one kind."""
 
     copied_annotations: Sequence[str] = ()
+    hands_over = False
+    """Whether an older revision stays active until a newer one works; for what cannot be shared, it must not."""
 
     def __init__(self, bench: Workbench, name: str, package: GroupVersionKind, revision: GroupVersionKind) -> None:
         self._bench = bench
@@ -118,6 +120,15 @@ class PackageController:
         await self._settle(package, current, revisions, content)
         always = package["spec"].get("packagePullPolicy") == "Always"
         return Result(requeue_after=_LOOK_AGAIN if always and content.digest else None)
+
+    def _look_again_on(self, controller: Controller[ObjectKey]) -> Callable[[str, str], None]:
+        """Looks at a package of this kind again when it is told of it by kind and name."""
+
+        def look_again(kind: str, name: str) -> None:
+            if kind == self._package.kind:
+                controller.queue.add(ObjectKey("", name))
+
+        return look_again
 
     # -- what kinds of packages say for themselves
 
@@ -219,7 +230,7 @@ class PackageController:
     async def _activate(self, package: Object, revisions: dict[str, Object], examined: Mapping[str, Examined]) -> None:
         spec = package["spec"]
         known = [
-            known_of(each, works=not examined[name].problem, users=examined[name].users)
+            known_of(each, works=not self.hands_over or not examined[name].problem, users=examined[name].users)
             for name, each in revisions.items()
         ]
         limit, retain = self._limit(spec), spec.get("inUsePolicy") == "Retain"

@@ -1,0 +1,159 @@
+"""Configurations, and what packages need of each other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planform.api.names import COMPOSITION, CONFIGURATION, CONFIGURATION_REVISION, FUNCTION, LOCK
+from tests.harness.packaging import Installation, installing, meta, server_program
+from tests.harness.planes import condition_of, embedded_bench, eventually, read
+
+HOME = "registry.example.org/acme"
+
+
+@pytest.fixture
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+    async with embedded_bench() as bench, installing(bench, tmp_path / "data") as installation:
+        yield installation
+
+
+def composition(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.crossplane.io/v1",
+        "kind": "Composition",
+        "metadata": {"name": name},
+        "spec": {
+            "compositeTypeRef": {"apiVersion": "example.org/v1", "kind": "App"},
+            "mode": "Pipeline",
+            "pipeline": [{"step": "ready", "functionRef": {"name": "function-auto-ready"}}],
+        },
+    }
+
+
+def configuration(installation: Installation, reference: str, *objects: Any, **needed: str) -> None:
+    depends = [{"function": f"{HOME}/{name}", "version": version} for name, version in needed.items()]
+    about = meta("Configuration", "conf", dependsOn=depends)
+    installation.publish(f"{HOME}/{reference}", None, about=about, objects=objects)
+
+
+async def until_resolved(installation: Installation, status: str) -> str:
+    lock = await installation.until("Resolved", status, name="lock", kind=LOCK)
+    condition = condition_of(lock, "Resolved")
+    assert condition is not None
+    return str(condition.get("message") or "")
+
+
+async def test_what_a_configuration_needs_is_installed_first_and_then_its_objects(installation: Installation) -> None:
+    for version in ("v1.0.0", "v1.1.0", "v2.0.0"):
+        installation.publish(f"{HOME}/fn:{version}", server_program(version))
+    configuration(installation, "conf:v1.0.0", composition("app"), fn="^1")
+    await installation.install(f"{HOME}/conf:v1.0.0", kind="Configuration", name="conf")
+    await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
+    function = await installation.until("Healthy", "True", name="acme-fn")
+    assert function["spec"]["package"] == f"{HOME}/fn:v1.1.0"
+    found = await installation.bench.client.get(COMPOSITION, "app")
+    assert [each["kind"] for each in found["metadata"]["ownerReferences"]] == ["ConfigurationRevision", "Configuration"]
+    [revision] = (await installation.bench.client.list(CONFIGURATION_REVISION)).items
+    status = revision["status"]
+    assert (status["foundDependencies"], status["installedDependencies"], status["invalidDependencies"]) == (1, 1, 0)
+    assert condition_of(revision, "RuntimeHealthy") is None
+    lock = await installation.bench.client.get(LOCK, "lock")
+    assert {each["source"]: each["version"] for each in lock["packages"]} == {
+        f"{HOME}/conf": "v1.0.0",
+        f"{HOME}/fn": "v1.1.0",
+    }
+    await installation.bench.client.delete(FUNCTION, "acme-fn")
+
+    async def again() -> bool:
+        found = await read(installation.bench.client, FUNCTION, "acme-fn")
+        return found is not None and found["metadata"]["uid"] != function["metadata"]["uid"]
+
+    await eventually(again, "what is still needed is installed again")
+
+
+async def test_a_newer_configuration_takes_its_dependency_along_and_the_objects_over(
+    installation: Installation,
+) -> None:
+    for version in ("v1.0.0", "v2.0.0", "v2.1.0"):
+        installation.publish(f"{HOME}/fn:{version}", server_program(version))
+    configuration(installation, "conf:v1.0.0", composition("app"), fn="^1")
+    configuration(installation, "conf:v2.0.0", composition("app"), composition("more"), fn=">=v2.0.0")
+    await installation.install(f"{HOME}/conf:v1.0.0", kind="Configuration", name="conf")
+    await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
+    await installation.install(f"{HOME}/conf:v2.0.0", kind="Configuration", name="conf")
+
+    async def upgraded() -> bool:
+        function = await installation.bench.client.get(FUNCTION, "acme-fn")
+        more = await read(installation.bench.client, COMPOSITION, "more")
+        return function["spec"]["package"] == f"{HOME}/fn:v2.0.0" and more is not None
+
+    await eventually(upgraded, "the dependency and the objects of the new version")
+    configuration_object = await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
+    found = await installation.bench.client.get(COMPOSITION, "app")
+    controllers = [each["name"] for each in found["metadata"]["ownerReferences"] if each.get("controller")]
+    assert controllers == [configuration_object["status"]["currentRevision"]]
+
+
+async def test_one_bad_package_does_not_hold_up_another(installation: Installation) -> None:
+    installation.publish(f"{HOME}/fn:v1.0.0", server_program("v1"))
+    configuration(installation, "good:v1.0.0", composition("good"), fn="*")
+    configuration(installation, "bad:v1.0.0", composition("bad"), fn=">=v7", lost="*")
+    for name in ("bad", "good"):
+        await installation.install(f"{HOME}/{name}:v1.0.0", kind="Configuration", name=name)
+    message = await until_resolved(installation, "False")
+    assert f"nobody answers for {HOME}/lost" in message
+    bad = await installation.until("Healthy", "False", name="bad", kind=CONFIGURATION)
+    condition = condition_of(bad, "Healthy")
+    assert condition is not None
+    assert "missing dependencies" in condition["message"]
+    await installation.install(f"{HOME}/fn:v1.0.0")
+    await installation.until("Healthy", "True", name="good", kind=CONFIGURATION)
+    assert await read(installation.bench.client, COMPOSITION, "bad") is None
+
+    async def explained() -> bool:
+        said = await until_resolved(installation, "False")
+        return f'Function "fn" is v1.0.0: {HOME}/bad needs >=v7; {HOME}/good needs *; change its spec.package' in said
+
+    await eventually(explained, "who needs what")
+
+
+async def test_a_function_that_ships_with_planform_needs_no_registry(installation: Installation) -> None:
+    about = meta(
+        "Configuration",
+        "conf",
+        dependsOn=[{"function": "example.org/crossplane-contrib/function-auto-ready", "version": ">=v0.2.1"}],
+    )
+    installation.publish(f"{HOME}/conf:v1.0.0", None, about=about, objects=[composition("app")])
+    await installation.install(f"{HOME}/conf:v1.0.0", kind="Configuration", name="conf")
+    await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
+    function = await installation.until("Healthy", "True", name="crossplane-contrib-function-auto-ready")
+    assert function["status"]["endpoint"] == "builtin:auto-ready"
+    assert await until_resolved(installation, "True") == ""
+
+
+async def test_an_object_of_another_package_is_not_taken_over(installation: Installation) -> None:
+    for name in ("one", "two"):
+        configuration(installation, f"{name}:v1.0.0", composition("app"))
+    await installation.install(f"{HOME}/one:v1.0.0", kind="Configuration", name="one")
+    await installation.until("Healthy", "True", name="one", kind=CONFIGURATION)
+    await installation.install(f"{HOME}/two:v1.0.0", kind="Configuration", name="two")
+    two = await installation.until("Healthy", "False", name="two", kind=CONFIGURATION)
+    condition = condition_of(two, "Healthy")
+    assert condition is not None
+    assert (
+        "cannot establish control of object: Composition app is controlled by ConfigurationRevision one-"
+        in (condition["message"])
+    )
+
+
+async def test_a_package_that_skips_dependencies_needs_none(installation: Installation) -> None:
+    configuration(installation, "conf:v1.0.0", composition("app"), lost="*")
+    await installation.install(f"{HOME}/conf:v1.0.0", kind="Configuration", name="conf", skipDependencyResolution=True)
+    await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
+    assert await until_resolved(installation, "True") == ""
+    lock = await installation.bench.client.get(LOCK, "lock")
+    assert [each["dependencies"] for each in lock["packages"]] == [[]]
