@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planform.api.kinds import Object
+from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET, BLUEPRINT, EVENT, PROFILE
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, PhaseFunction, Surroundings, phase_function
@@ -157,6 +157,33 @@ async def test_every_root_of_the_parameters_is_there(bench: Workbench, unique: s
             "no a",
             "s3cret",
         ]
+
+
+async def test_a_workload_is_seen_with_its_pods(bench: Workbench, unique: str) -> None:
+    async with Theatre.open(bench, unique) as theatre:
+        container = {"name": "db", "image": "db", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]
+        pod = {"containers": [container], "volumes": volumes, "automountServiceAccountToken": False}
+        template = {"metadata": {"labels": {"app": "db"}}, "spec": pod}
+        await theatre.create(
+            GroupVersionKind("apps", "v1", "Deployment"),
+            "db",
+            spec={"selector": {"matchLabels": {"app": "db"}}, "replicas": 0, "template": template},
+        )
+        for name, app in (("db-1", "db"), ("db-0", "db"), ("web-0", "web")):
+            await theatre.create(GroupVersionKind("", "v1", "Pod"), name, metadata={"labels": {"app": app}}, spec=pod)
+        lines = [
+            "{{ .Deployment.Name }}/{{ .Deployment.Namespace | len }}",
+            '{{ .Deployment.Pods | join "," }}',
+            "{{ index .Deployment.Containers 0 0 }}",
+            '{{ index .Deployment.PersistentVolumeClaims "db-0" "claim" }}',
+        ]
+        await theatre.blueprint({"b": action(phase("p", args={"list": lines}))})
+        target = {"kind": "Deployment", "name": "db", "namespace": unique}
+        done = await theatre.run(theatre.request("b", object=target))
+        assert theatre.errors(done) == []
+        output = done["status"]["actions"][0]["phases"][0]["output"]["list"]
+        assert output == [f"db/{len(unique)}", "db-0,db-1", "db", "/data"]
 
 
 async def test_time_is_the_same_for_all_phases_of_an_action(bench: Workbench, unique: str) -> None:
