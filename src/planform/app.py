@@ -38,6 +38,7 @@ from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limit
 from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import write_kubeconfig
 from planform.clock import Clock, SystemClock
+from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import FUNCTIONS_PATH, LOGS_PATH, PhaseFunctions, blueprints_in
 from planform.controllers.engine import start_chores
 from planform.controllers.revision_guard import RevisionGuard
@@ -77,6 +78,7 @@ class Settings:
     event_ttl: timedelta = timedelta(hours=1)
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
+    tool_labels: tuple[str, ...] = TOOL_LABELS
     limits: Limits = field(default_factory=Limits)
 
 
@@ -163,6 +165,7 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
                     poll_interval=settings.poll_interval,
                     usage_guard=usages,
                     phase_functions=phase_functions,
+                    tool_labels=settings.tool_labels,
                 )
             )
         )

@@ -17,6 +17,7 @@ from planform.client.informer import list_pages
 from planform.client.protocol import Client
 from planform.clock import Clock
 from planform.composition.recording import run_record
+from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import Actions, PhaseFunctions
 from planform.controllers.claims import ClaimControllers
 from planform.controllers.composites import CompositeControllers, FinishedRun, LiveCompositions, Tools
@@ -61,6 +62,8 @@ class Parts:
     poll_interval: float = 60.0
     usage_guard: UsageGuard | None = None
     phase_functions: PhaseFunctions = field(default_factory=PhaseFunctions)
+    tool_labels: tuple[str, ...] = TOOL_LABELS
+    """Labels of Compositions that make no new revision; a pattern may end in `*`."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         await compositions.synced()
         await _expect_composites(parts.client, population)
         FunctionController(bench, functions).start()
-        CompositionController(bench, population, functions).start()
+        CompositionController(bench, population, functions, ignored_labels=parts.tool_labels).start()
         DefinitionController(bench, composites, ClaimControllers(bench)).start()
         OperationController(bench, pipelines).start()
         CronOperationController(bench).start()

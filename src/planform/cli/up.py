@@ -78,6 +78,13 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file that says which versions of phase functions are stable, deprecated or removed here.",
 )
+@click.option(
+    "--tool-label",
+    "tool_labels",
+    multiple=True,
+    metavar="PATTERN",
+    help="A label of Compositions that makes no new revision, beside those of known tools; may end in *.",
+)
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -89,6 +96,7 @@ def up(context: click.Context, /, **options: Any) -> None:
     Ctrl-C or SIGTERM. Every option can also stand in a file (--config) or in the environment (PLANFORM_DATA, ...).
     """
     from planform.app import Settings, run_loop
+    from planform.composition.revisions import TOOL_LABELS
     from planform.features import parse_gates
     from planform.telemetry.logs import set_up_logging
 
@@ -111,6 +119,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         encrypt_secrets=options["encrypt_secrets"],
         otlp_endpoint=options["otlp_endpoint"],
         phase_function_versions=options["phase_function_versions"],
+        tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
     )
     set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
     run_loop(_serve(settings))
