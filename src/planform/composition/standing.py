@@ -64,6 +64,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Of each composed resource, by key, the digest of what was last applied."""
     status: bytes = b""
     """The digest of the status that was last applied."""
+    published_keys: tuple[str, ...] = ()
+    """The connection details that the XRD let through."""
     generation: int = 0
     """The XR's generation that was last carried out."""
     deterministic: bool = False

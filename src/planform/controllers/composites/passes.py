@@ -205,6 +205,11 @@ class CompositeReconciler:
     def _definition(self) -> Definition:
         return self._fleet.definition
 
+    @property
+    def _published_keys(self) -> tuple[str, ...]:
+        """The only connection details that the XRD lets its XRs publish; none means all."""
+        return tuple(self._definition.spec.get("connectionSecretKeys") or ())
+
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass. Raises what the controller should come back for, after the XR's status says so."""
         try:
@@ -270,6 +275,8 @@ class CompositeReconciler:
         """Whether a run would rest on exactly what the last one rested on, and so need not be."""
         last = work.standing
         if last is None or not last.settled or work.chosen.fields or not work.digest:
+            return False
+        if last.published_keys != self._published_keys:
             return False
         if last.revision != work.chosen.revision or not (last.observed == work.digest or work.is_echo):
             return False
@@ -410,6 +417,7 @@ class CompositeReconciler:
                 status=intended,
                 version=_version_left(before, work.xr, told or work.xr) if is_blind else "",
                 resources=work.surroundings if is_blind and not applied.writes else b"",
+                published_keys=self._published_keys,
                 generation=int(work.xr["metadata"].get("generation") or 0),
                 deterministic=all(_is_deterministic(step) for step in outcome.steps),
                 expires=expires,
@@ -453,7 +461,7 @@ class CompositeReconciler:
                 self._client,
                 xr,
                 outcome.desired.composite.connection_details,
-                keys=self._definition.spec.get("connectionSecretKeys") or (),
+                keys=self._published_keys,
                 now=micro_timestamp(self._bench.clock.now()),
             )
             if published is not None:
