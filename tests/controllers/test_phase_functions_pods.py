@@ -247,6 +247,30 @@ async def test_files_of_a_container_are_backed_up_and_restored(stage: Stage, tmp
     assert (inside / "sub" / "f").read_bytes() == bytes(range(256)) * 4000
 
 
+async def test_files_of_every_pod_are_backed_up_restored_and_forgotten(stage: Stage, tmp_path: Path) -> None:
+    inside = tmp_path / "container"
+    inside.mkdir()
+    (inside / "f").write_text("precious")
+    stage.kubelet.paths["/var/lib/app"] = inside
+    pods = ["db-0", "db-1"]
+    for pod in pods:
+        await stage.pod(pod, "db")
+    stage.runner.params |= {
+        "Profile": file_profile(str(tmp_path / "location")),
+        "StatefulSet": {"Name": "db", "Namespace": stage.namespace, "Pods": pods},
+    }
+    common: dict[str, Any] = {"namespace": stage.namespace, "backupArtifactPrefix": "db"}
+    made = await stage.runner.run("BackupDataAll", **common, container="db", includePath="/var/lib/app")
+    (inside / "f").unlink()
+    info: dict[str, Any] = {**common, "backupInfo": made["BackupAllInfo"]}
+    await stage.runner.run("RestoreDataAll", **info, image="i", pods="db-1")
+    assert (inside / "f").read_text() == "precious"
+    freed = await stage.runner.run("DeleteDataAll", **info, reclaimSpace="true")
+    assert freed == {"spaceFreed": str(2 * len("precious"))}
+    with pytest.raises(ArgumentInvalid, match='backupInfo has no pod "db-7"'):
+        await stage.runner.run("RestoreDataAll", **info, image="i", pods="db-7")
+
+
 async def test_a_pod_needs_an_image(stage: Stage) -> None:
     with pytest.raises(ArgumentInvalid, match='"image" is needed on Kubernetes'):
         await stage.runner.run("KubeTask", "v0.1.0", command=["true"])

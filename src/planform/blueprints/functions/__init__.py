@@ -8,12 +8,13 @@ objects        KubeOps
 scaling        ScaleWorkload
 http_request   HTTPRequest
 data           BackupData, RestoreData, DeleteData, BackupDataStats, CheckRepository, LocationDelete
+data_all       BackupDataAll, RestoreDataAll, DeleteDataAll
 postgres       PostgresBackup, PostgresRestore
 elsewhere      names of functions that cannot run here, and why
 
-Below them: `markers` and `durations` read what users write, `processes`, `pods` and `cluster` run commands,
-`observing` waits for objects, `archives`, `repository`, `locations` and `s3` keep data, `policy` is what the operator
-opens to phases.
+Below them: `markers` and `durations` read what users write; `processes`, `containers`, `pods` and `cluster` run
+commands; `observing` waits for objects; `backups`, `archives`, `repository`, `locations` and `s3` keep data; `policy`
+is what the operator opens to phases.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ FAMILIES: Final = (
     "scaling",
     "http_request",
     "data",
+    "data_all",
     "postgres",
 )
 

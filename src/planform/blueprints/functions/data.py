@@ -16,36 +16,19 @@ backup stores only what changed, and reads what v0.0.0 wrote.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import PurePosixPath
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, phase_function
-from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
-from planform.blueprints.functions.archives import Tell, fetch, pack, store_archive, store_files, unpack
-from planform.blueprints.functions.cluster import open_cluster
-from planform.blueprints.functions.commands import exec_command
+from planform.blueprints.errors import ArgumentInvalid
+from planform.blueprints.functions.backups import WHICH, back_up, one_of, opened, path_below, restore, verify
 from planform.blueprints.functions.locations import open_location
 from planform.blueprints.functions.policy import Policy
-from planform.blueprints.functions.repository import (
-    Damaged,
-    Manifest,
-    Repository,
-    RepositoryMissing,
-    WrongKey,
-    open_repository,
-)
-from planform.clock import timestamp
+from planform.blueprints.functions.repository import RepositoryMissing, WrongKey
 
 _POD: Final = ("podOverride", "podAnnotations", "podLabels")
 _KEYS: Final = ("encryptionKey", "insecureTLS")
 _SOURCE: Final = ("namespace", "pod", "container", "includePath", "backupArtifactPrefix")
-_WHICH: Final = ("backupTag", "backupIdentifier")
 _TARGET: Final = ("pod", "volumes", "container", "restorePath", "backupPath")
 
 
@@ -57,7 +40,7 @@ async def backup_data(
     policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> dict[str, Any]:
     """Keeps a directory as one archive."""
-    return await _backup(context, args, policy, as_files=False)
+    return await back_up(context, args, policy, as_files=False)
 
 
 @phase_function(
@@ -75,13 +58,13 @@ async def backup_data_v1(
     policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> dict[str, Any]:
     """Keeps what changed of a directory since its last backup."""
-    return await _backup(context, args, policy, as_files=True)
+    return await back_up(context, args, policy, as_files=True)
 
 
 @phase_function(
     "RestoreData",
     required=["namespace", "image", "backupArtifactPrefix"],
-    arguments=[*_WHICH, *_TARGET, *_KEYS, *_POD],
+    arguments=[*WHICH, *_TARGET, *_KEYS, *_POD],
     resumable=True,
     reads={"BackupData": "<1.0.0"},
 )
@@ -92,7 +75,7 @@ async def restore_data(
     policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> dict[str, Any]:
     """Puts the files of an archive back."""
-    return await _restore(context, args, policy, formats=("archive",))
+    return await restore(context, args, policy, formats=("archive",))
 
 
 @phase_function(
@@ -100,7 +83,7 @@ async def restore_data(
     version="v1.0.0",
     stable=True,
     required=["backupArtifactPrefix"],
-    arguments=["namespace", "image", *_WHICH, *_TARGET, *_KEYS, *_POD],
+    arguments=["namespace", "image", *WHICH, *_TARGET, *_KEYS, *_POD],
     resumable=True,
     reads={"BackupData": "<2.0.0"},
 )
@@ -111,7 +94,7 @@ async def restore_data_v1(
     policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> dict[str, Any]:
     """Puts the files of a backup back, whichever version made it."""
-    return await _restore(context, args, policy, formats=("archive", "files"))
+    return await restore(context, args, policy, formats=("archive", "files"))
 
 
 @phase_function(
@@ -127,7 +110,7 @@ async def delete_data(
     policy: Policy = Policy(),  # noqa: B008  # frozen
 ) -> dict[str, Any]:
     """Forgets a backup; `reclaimSpace` also drops pieces that no other backup needs."""
-    which = _one_of(args, "backupID", "backupTag")
+    which = one_of(args, "backupID", "backupTag")
     async with opened(context, args, policy) as repository:
         freed = await repository.delete(await repository.manifest(which), reclaim=args.flag("reclaimSpace", False))
     return {"spaceFreed": str(freed)}
@@ -170,7 +153,7 @@ async def check_repository(
         async with opened(context, args, policy) as repository:
             if args.flag("verify", False):
                 for manifest in await repository.manifests():
-                    await _verified(repository, manifest)
+                    await verify(repository, manifest)
     except WrongKey:
         wrong = True
     except RepositoryMissing:
@@ -188,153 +171,8 @@ async def location_delete(
 ) -> None:
     """Deletes what is stored under a path of the location, and all below it."""
     async with open_location(context, policy) as location:
-        path = _path(context, args.text("artifact"))
+        path = path_below(context, args.text("artifact"))
         found = [each for each in await location.list(path) if each.key == path or each.key.startswith(f"{path}/")]
         for index, each in enumerate(found):
             await location.delete(each.key)
             context.progress(100 * index / len(found))
-
-
-@asynccontextmanager
-async def opened(
-    context: PhaseContext, args: Arguments, policy: Policy, *, create: bool = False
-) -> AsyncIterator[Repository]:
-    """The repository that the arguments name."""
-    async with open_location(context, policy) as location:
-        prefix = _path(context, args.text("backupArtifactPrefix"))
-        yield await open_repository(location, prefix, args.text("encryptionKey", ""), create=create)
-
-
-def backup_id(context: PhaseContext) -> str:
-    """Follows from the run of the phase: one that runs again replaces what it began, and leaves nothing behind."""
-    identity = "\0".join([context.uid, str(context.action_index), context.action, context.phase])
-    return hashlib.sha256(identity.encode()).hexdigest()[:32]
-
-
-def backed_up(context: PhaseContext, manifest: Manifest) -> dict[str, Any]:
-    """The output of whatever made a backup."""
-    return {
-        "backupID": manifest.id,
-        "backupTag": manifest.id,
-        "fileCount": str(manifest.files),
-        "size": str(manifest.size),
-        "phySize": str(manifest.stored),
-        "version": context.version,
-    }
-
-
-async def _backup(context: PhaseContext, args: Arguments, policy: Policy, *, as_files: bool) -> dict[str, Any]:
-    def tell(done: int, total: int) -> None:
-        context.progress(100 * done / total if total else 100, uploaded=done, upload_total=total)
-
-    store = store_files if as_files else store_archive
-    with tempfile.TemporaryFile(prefix="planform-backup-") as stream:
-        source = await _packed(context, args, policy, stream)
-        async with opened(context, args, policy, create=True) as repository:
-            created = timestamp(context.clock.now())
-            manifest = await store(repository, stream, backup_id(context), created=created, source=source, tell=tell)
-    return backed_up(context, manifest)
-
-
-async def _restore(
-    context: PhaseContext, args: Arguments, policy: Policy, *, formats: tuple[str, ...]
-) -> dict[str, Any]:
-    which = _one_of(args, *_WHICH)
-    with tempfile.TemporaryFile(prefix="planform-restore-") as stream:
-        async with opened(context, args, policy) as repository:
-            manifest = await repository.manifest(which)
-            if manifest.format not in formats:
-                raise PhaseFailed(
-                    f'backup "{which}" is of format {manifest.format}, which {args.of} does not read',
-                    hint="set funcVersion: v1.0.0",
-                )
-            await fetch(repository, manifest, stream, tell=_downloads(context))
-        await _unpacked(context, args, policy, stream, manifest)
-    return {"fileCount": str(manifest.files), "size": str(manifest.size), "version": context.version}
-
-
-async def _packed(context: PhaseContext, args: Arguments, policy: Policy, stream: IO[bytes]) -> str:
-    """Fill a tar stream from where the arguments say; gives the path it came from."""
-    path = args.text("includePath")
-    if context.here.engine == "kubernetes":
-        async with open_cluster(context) as cluster:
-            command = ["tar", "-C", path, "-cf", "-", "."]
-            ended = await exec_command(
-                context,
-                cluster,
-                args.text("namespace"),
-                args.text("pod"),
-                args.text("container", ""),
-                command,
-                lambda chunk: _ignored(stream.write(chunk)),
-            )
-        ended.check(f'tar in pod "{args.text("pod")}"')
-    else:
-        await asyncio.to_thread(pack, policy.directory(context, path, below="directories"), stream)
-    return path
-
-
-async def _unpacked(
-    context: PhaseContext, args: Arguments, policy: Policy, stream: IO[bytes], manifest: Manifest
-) -> None:
-    path = args.text("restorePath", "") or manifest.source
-    if not path or path == "/":
-        raise ArgumentInvalid(f'{args.of}: argument "restorePath" is needed')
-    if args.get("volumes"):
-        raise ArgumentInvalid(f'{args.of}: argument "volumes" is not supported, name a running pod that mounts them')
-    if context.here.engine == "kubernetes":
-        async with open_cluster(context) as cluster:
-            command = ["tar", "-C", path, "-xf", "-"]
-            ended = await exec_command(
-                context,
-                cluster,
-                args.text("namespace"),
-                args.text("pod"),
-                args.text("container", ""),
-                command,
-                lambda chunk: context.log(chunk.decode(errors="replace")),
-                stdin=stream,
-            )
-        ended.check(f'tar in pod "{args.text("pod")}"')
-    else:
-        await asyncio.to_thread(unpack, stream, policy.directory(context, path, below="directories"))
-
-
-async def _verified(repository: Repository, manifest: Manifest) -> None:
-    with tempfile.TemporaryFile(prefix="planform-verify-") as stream:
-        try:
-            await fetch(repository, manifest, stream, tell=lambda done, total: None)
-        except Damaged as error:
-            raise Damaged(f'backup "{manifest.id}": {error}') from error
-
-
-def _ignored(_: int) -> None:
-    """Of the bytes written: a file takes all of them."""
-
-
-def _downloads(context: PhaseContext) -> Tell:
-    def tell(done: int, total: int) -> None:
-        context.progress(100 * done / total if total else 100, downloaded=done, download_total=total)
-
-    return tell
-
-
-def _path(context: PhaseContext, given: str) -> str:
-    """A path below the profile's prefix. Kanister's blueprints begin it with the bucket, and often the prefix."""
-    location = (context.params.get("Profile") or {}).get("Location") or {}
-    path = given.partition("://")[2] if "://" in given else given
-    path = path.strip("/")
-    for known in (str(location.get("Bucket") or ""), str(location.get("Prefix") or "")):
-        known = known.strip("/")
-        if known and (path == known or path.startswith(f"{known}/")):
-            path = path[len(known) :].strip("/")
-    if not path or ".." in PurePosixPath(path).parts:
-        raise PhaseFailed(f'"{given}" names nothing below the location\'s prefix')
-    return path
-
-
-def _one_of(args: Arguments, *names: str) -> str:
-    given = [name for name in names if args.get(name)]
-    if len(given) != 1:
-        raise ArgumentInvalid(f"{args.of}: exactly one of {' and '.join(names)} is needed")
-    return args.text(given[0])

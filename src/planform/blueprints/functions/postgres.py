@@ -22,7 +22,7 @@ from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, Surroundings, phase_function
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.archives import fetch, store_files
-from planform.blueprints.functions.data import backed_up, backup_id, opened
+from planform.blueprints.functions.backups import backed_up, backup_id, opened
 from planform.blueprints.functions.durations import seconds_of
 from planform.blueprints.functions.policy import Policy
 from planform.blueprints.functions.processes import limits_for, run_process
