@@ -115,6 +115,9 @@ def test_promotion_moves_whoever_does_not_pin_and_is_announced_a_release_earlier
         ("0.3", Ask("Wait", hint="v1.0.0-rc.1"), "v1.0.0", Rule.STABLE, ["HintNotAvailable"]),
         ("0.3", Ask("Wait", hint="v1.1.0", lock="v1.0.0"), "v1.0.0", Rule.LOCK, ["HintIgnored"]),
         ("0.2", Ask("Wait", lock="v0.0.0"), "v0.0.0", Rule.LOCK, ["VersionDeprecated"]),
+        ("0.1", Ask("Wait", hint="v9.9.9"), "v0.0.0", Rule.STABLE, ["HintNotAvailable", "StableWillChange"]),
+        ("0.1", Ask("Wait", hint="v1.0.0"), "v1.0.0", Rule.HINT, ["VersionPreview"]),
+        ("0.1", Ask("Wait", lock="v0.0.0"), "v0.0.0", Rule.LOCK, []),
     ],
 )
 def test_a_pin_comes_before_a_hint_and_a_hint_before_the_stable_version(

@@ -233,7 +233,10 @@ class PhaseCatalogue:
         function = self.registry.find(ask.function, found.version.id)
         if function is None:
             raise VersionNotFound(f"{found.version.id} is not registered", function=ask.function)
-        warnings = [*self._about_request(ask, function, found.rule, unknown_pin), *self._about_version(ask, function)]
+        warnings = [
+            *self._about_request(ask, function, found.rule, unknown_pin),
+            *self._about_version(function, found.rule),
+        ]
         requested = ask.pin or ask.hint
         return Chosen(function, found.rule, requested, _why(found.rule, ask, function), tuple(warnings))
 
@@ -257,7 +260,7 @@ class PhaseCatalogue:
         elif parse_semver(ask.hint) is None:
             yield warning("HintShort", f'preferred version "{ask.hint}" is short for {function.version}')
 
-    def _about_version(self, ask: Ask, function: PhaseFunction) -> Iterator[FunctionWarning]:
+    def _about_version(self, function: PhaseFunction, rule: Rule) -> Iterator[FunctionWarning]:
         listed, version = self._listed_version(function)
         if listed is None or version is None:
             return
@@ -268,7 +271,8 @@ class PhaseCatalogue:
             text = f"{function.title}: is a preview and may change"
             yield FunctionWarning("VersionPreview", function.name, function.version, text)
         coming = listed.next_stable(self._position)
-        if coming is not None and not (ask.pin or ask.hint or ask.lock) and function.name not in self._overlay.stable:
+        follows = rule in (Rule.STABLE, Rule.UNVERSIONED) and function.name not in self._overlay.stable
+        if coming is not None and follows:
             release = self.versions.release(coming.promoted)
             text = (
                 f"{function.name}: {coming.version} becomes stable in {release};"
@@ -348,7 +352,8 @@ class PhaseCatalogue:
         line = listed.versions.get(number) if listed is not None and number is not None else None
         function = self.registry.find(version.function, version.id)
         if listed is None or line is None:
-            return Described(version.id, "unversioned", stable=version.stable, labels=version.labels, function=function)
+            state_ = State.STABLE if version.stable else "unversioned"
+            return Described(version.id, state_, stable=version.stable, labels=version.labels, function=function)
         state = listed.state_at(line, self._position)
         since = {
             State.STABLE: line.promoted,
