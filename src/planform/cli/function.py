@@ -16,6 +16,8 @@ import orjson
 
 from planform.cli.function_activation import activate, deactivate
 from planform.cli.function_list import list_functions
+from planform.cli.function_logs import logs
+from planform.cli.function_revisions import describe, revisions
 from planform.cli.local_functions import LocalFunction, catalogue_of, functions_from, running
 from planform.cli.output import say
 from planform.cli.package_building import function_build
@@ -34,7 +36,7 @@ def function() -> None:
     """Write composition functions in Python, and see which there are."""
 
 
-for command in (list_functions, activate, deactivate, function_build, push):
+for command in (list_functions, revisions, describe, logs, activate, deactivate, function_build, push):
     function.add_command(command)
 
 

@@ -32,6 +32,7 @@ from planform.packages.endpoints import (
     serving,
     tls_secret_of,
 )
+from planform.packages.errors import InvalidReference
 from planform.packages.fetching import Fetched
 from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
 from planform.packages.revisions import content_of
@@ -131,7 +132,12 @@ class FunctionController(PackageController):
                 f" plane: use a built-in (planform function list --all), or run the function yourself and say where in"
                 f" the annotation {ENDPOINT_ANNOTATION}: HOST:PORT"
             )
-        return await self._packaging.contents.content(package, revisions)
+        try:
+            return await self._packaging.contents.content(package, revisions)
+        except InvalidReference as error:
+            raise NotInstallable(
+                f'"{reference}" is not a built-in function, and no package: {error.message}'
+            ) from error
 
     def _limit(self, spec: Mapping[str, Any]) -> int:
         if not self._bench.features.enabled("FunctionRevisionSelectors"):

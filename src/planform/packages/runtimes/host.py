@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from planform.apiserver.private_files import make_private_directory
 from planform.clock import Clock
@@ -25,9 +25,11 @@ from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.containers import container_launch
 from planform.packages.runtimes.launching import Wanted, process_launch
-from planform.packages.runtimes.logs import Logs
-from planform.packages.runtimes.oneshot import Oneshot
+from planform.packages.runtimes.logs import Logs, logs_directory
 from planform.packages.runtimes.servers import HeldPort, Replica, Servers, target_of, until_serving
+
+if TYPE_CHECKING:
+    from planform.packages.runtimes.oneshot import Oneshot
 
 OnChange = Callable[[str], None]
 """Hears the name of a revision; called on the event loop, must not wait and not raise."""
@@ -73,11 +75,11 @@ class _Hosted:
     told: Standing | None = None
 
     def standing(self) -> Standing:
-        if isinstance(self.serving, Oneshot):
-            return Standing(ONESHOT_ENDPOINT, ready=True)
-        if self.serving is not None:
+        if isinstance(self.serving, Servers):
             ready = self.serving.ready
             return Standing(self.serving.remote.target, ready, "" if ready else self.serving.problem)
+        if self.serving is not None:
+            return Standing(ONESHOT_ENDPOINT, ready=True)
         return Standing(problem=self.coming.problem if self.coming is not None else self.problem)
 
 
@@ -168,7 +170,7 @@ class RuntimeHost:
 
     def runs_oneshot(self, revision: str) -> bool:
         hosted = self._hosted.get(revision)
-        return hosted is not None and isinstance(hosted.serving, Oneshot)
+        return hosted is not None and hosted.serving is not None and not isinstance(hosted.serving, Servers)
 
     def pids(self, revision: str) -> list[int]:
         """The leaders of its process groups."""
@@ -240,6 +242,8 @@ class RuntimeHost:
         directory = self._directory / "runtimes" / wanted.revision
         make_private_directory(directory)
         if wanted.executable.way.is_oneshot:
+            from planform.packages.runtimes.oneshot import Oneshot
+
             before, hosted.serving = hosted.serving, Oneshot(wanted, directory=directory, hidden=self._directory)
         else:
             fresh = await self._servers(wanted, directory)
@@ -379,10 +383,10 @@ class _HostedRunner:
         if hosted is None:
             return await self._otherwise.run(revision, request, timeout=timeout)
         with self._host._calling(hosted):
-            if isinstance(hosted.serving, Oneshot):
-                return await hosted.serving.run(revision, request, timeout=timeout)
             if hosted.serving is None:
                 raise FunctionUnavailable("it is being started", revision=revision)
+            if not isinstance(hosted.serving, Servers):
+                return await hosted.serving.run(revision, request, timeout=timeout)
             deadline = self._clock.monotonic() + timeout
             await self._host._answering(hosted, timeout)
             try:
@@ -395,8 +399,3 @@ class _HostedRunner:
 
     def _left(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.001)
-
-
-def logs_directory(data: Path) -> Path:
-    """Where a control plane with this data keeps the logs of what it runs."""
-    return data / "logs"

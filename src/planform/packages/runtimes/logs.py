@@ -57,6 +57,11 @@ class Logs:
                 file.write(data)
 
 
+def logs_directory(data: Path) -> Path:
+    """Where a control plane with this data keeps the logs of what it runs."""
+    return data / "logs"
+
+
 def log_file(directory: Path, revision: str) -> Path:
     return directory / (revision + _SUFFIX)
 

@@ -1,0 +1,60 @@
+"""`planform function logs`: what a function that runs on this machine says, from the files its control plane keeps."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from planform.api.names import FUNCTION_REVISION, PACKAGE_LABEL
+from planform.cli.connection import Connected, connection_options, run
+from planform.cli.function_activation import choose
+from planform.cli.places import default_data_directory
+from planform.errors import UsageError
+from planform.packages.runtimes.logs import Follower, last_lines, log_file, logs_directory
+
+_LOOK_EVERY = 0.2
+
+
+@click.command()
+@click.argument("name")
+@click.option("--revision", default="", metavar="NAME|NUMBER", help="Which one.  [default: the newest]")
+@click.option("--tail", type=click.IntRange(min=0), default=200, show_default=True, help="How many lines; 0 for all.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    envvar="PLANFORM_DATA",
+    help="The data directory of the control plane.  [default: ~/.local/share/planform]",
+)
+@connection_options
+def logs(
+    name: str, revision: str, tail: int, follow: bool, data: Path | None, kubeconfig: Path | None, context: str
+) -> None:
+    """Show the log of a revision of the function NAME, which must run on this machine."""
+
+    async def find(connected: Connected) -> str:
+        found = (await connected.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")).items
+        return str(choose(name, found, revision)["metadata"]["name"])
+
+    chosen = run(kubeconfig, context, find)
+    path = log_file(logs_directory(data or default_data_directory()), chosen)
+    if not path.exists() and not follow:
+        raise UsageError(
+            f'there is no log of revision "{chosen}" in {path.parent}',
+            hint="only functions that the control plane runs itself have one; say where its data is: --data DIR",
+        )
+    follower = Follower(path)
+    for line in last_lines(path, tail):
+        click.echo(line)
+    try:
+        while follow:
+            for line in follower.read():
+                click.echo(line)
+            time.sleep(_LOOK_EVERY)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        follower.close()

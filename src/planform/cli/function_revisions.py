@@ -1,0 +1,142 @@
+"""`planform function revisions|describe`: the versions of one function, who uses them, and how they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planform.api.kinds import Object
+from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
+from planform.cli.connection import Connected, connection_options, run
+from planform.cli.output import output_option, table, write_data
+from planform.errors import NotFound, UsageError
+
+_HEADERS = ("REVISION", "NUMBER", "STATE", "HEALTHY", "USERS", "VERSION", "DIGEST", "ENDPOINT")
+_SYSTEM = "pkg.crossplane.io/"
+_HEALTH = ("RevisionHealthy", "RuntimeHealthy")
+
+
+@click.command()
+@click.argument("name")
+@output_option("table", "json", "yaml", "name")
+@connection_options
+def revisions(name: str, output: str, kubeconfig: Path | None, context: str) -> None:
+    """Show the revisions of the function NAME, the newest first; `*` marks the one that it means now.
+
+    USERS counts the XRs that have a step which chooses the revision.
+    """
+    function, found = run(kubeconfig, context, lambda connected: _read(connected, name))
+    shown = [summary(each, function) for each in found]
+    if output == "name":
+        for each in shown:
+            click.echo(each["name"])
+    elif output == "table":
+        click.echo(table(_HEADERS, _rows(shown)))
+    else:
+        write_data(shown, output)
+
+
+@click.command()
+@click.argument("name")
+@output_option("text", "json", "yaml", default="text")
+@connection_options
+def describe(name: str, output: str, kubeconfig: Path | None, context: str) -> None:
+    """Show all about the function NAME: what it is installed from, its limits, and each of its revisions."""
+    function, found = run(kubeconfig, context, lambda connected: _read(connected, name))
+    told = {"name": name, **_about(function), "revisions": [summary(each, function) for each in found]}
+    if output != "text":
+        write_data(told, output)
+        return
+    for line in _lines(told):
+        click.echo(line)
+
+
+async def _read(connected: Connected, name: str) -> tuple[Object, list[Object]]:
+    """The Function, if there is one, and its revisions, the newest first. Raises UsageError if there is neither."""
+    try:
+        function = await connected.client.get(FUNCTION, name)
+    except NotFound:
+        function = {}
+    found = (await connected.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")).items
+    if not function and not found:
+        raise UsageError(f'there is no function "{name}"', hint="to see all: planform function list --all")
+    return function, sorted(found, key=lambda each: int(each["spec"].get("revision") or 0), reverse=True)
+
+
+def summary(revision: Object, function: Object) -> dict[str, Any]:
+    """What there is to say of one revision."""
+    metadata, spec, status = revision["metadata"], revision["spec"], revision.get("status") or {}
+    labels = metadata.get("labels") or {}
+    told = {each["type"]: each for each in status.get("conditions") or () if each["type"] in _HEALTH}
+    return {
+        "name": metadata["name"],
+        "number": spec.get("revision"),
+        "state": spec.get("desiredState"),
+        "current": metadata["name"] == (function.get("status") or {}).get("currentRevision"),
+        "healthy": all(each["status"] == "True" for each in told.values()) if told else None,
+        "problems": [
+            str(each["message"]) for each in told.values() if each["status"] != "True" and each.get("message")
+        ],
+        "users": status.get("users"),
+        "version": labels.get(f"{_SYSTEM}version", ""),
+        "digest": labels.get(f"{_SYSTEM}digest", ""),
+        "endpoint": status.get("endpoint") or "",
+        "image": spec.get("image") or "",
+        "capabilities": list(status.get("capabilities") or ()),
+        "labels": {key: value for key, value in labels.items() if not key.startswith(_SYSTEM)},
+    }
+
+
+def _about(function: Object) -> dict[str, Any]:
+    spec, status = function.get("spec") or {}, function.get("status") or {}
+    return {
+        "package": spec.get("package", ""),
+        "policy": spec.get("revisionActivationPolicy", ""),
+        "activeRevisionLimit": spec.get("activeRevisionLimit", 1),
+        "revisionHistoryLimit": spec.get("revisionHistoryLimit", 1),
+        "conditions": [
+            {key: each.get(key, "") for key in ("type", "status", "reason", "message")}
+            for each in status.get("conditions") or ()
+        ],
+    }
+
+
+def _rows(shown: Iterable[Mapping[str, Any]]) -> Iterable[tuple[object, ...]]:
+    for each in shown:
+        name = each["name"] + ("*" if each["current"] else "")
+        yield (
+            name,
+            each["number"],
+            each["state"],
+            each["healthy"],
+            "" if each["users"] is None else each["users"],
+            each["version"],
+            each["digest"],
+            each["endpoint"],
+        )
+
+
+def _lines(told: Mapping[str, Any]) -> Iterable[str]:
+    yield f"Name:      {told['name']}"
+    yield f"Package:   {told['package'] or 'none: its revisions were made by hand'}"
+    if told["package"]:
+        yield f"Policy:    {told['policy']}, {told['activeRevisionLimit']} active, {told['revisionHistoryLimit']} kept"
+    for each in told["conditions"]:
+        yield f"{each['type'] + ':':<11}{each['status']} ({each['reason']}) {each['message']}".rstrip()
+    for each in told["revisions"]:
+        current = ", current" if each["current"] else ""
+        yield ""
+        yield f"Revision {each['number']}: {each['name']} ({each['state']}{current})"
+        yield f"  Image:         {each['image']}"
+        yield f"  Endpoint:      {each['endpoint'] or 'none'}"
+        if each["users"] is not None:
+            yield f"  Used by:       {each['users']} XRs"
+        if each["capabilities"]:
+            yield f"  Capabilities:  {', '.join(each['capabilities'])}"
+        if each["labels"]:
+            yield f"  Labels:        {', '.join(f'{key}={value}' for key, value in sorted(each['labels'].items()))}"
+        for problem in each["problems"]:
+            yield f"  Problem:       {problem}"

@@ -1,0 +1,72 @@
+"""Everything it takes to install packages and run them on this machine, put together.
+
+A control plane without a directory of its own, or without an authority to issue certificates, has none of it: there,
+only functions that ship with planform, or that somebody else runs, can be installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from planform.api.names import FUNCTION_REVISION
+from planform.client.waits import time_limit
+from planform.controllers.functions import Packaging
+from planform.controllers.packages.configurations import ConfigurationController
+from planform.controllers.packages.contents import PackageContents
+from planform.controllers.packages.locking import LockController
+from planform.controllers.workbench import Workbench
+from planform.packages.fetching import RegistryPackages
+from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
+from planform.packages.runtimes.certificates import Authority, RevisionCertificates
+from planform.packages.runtimes.host import RuntimeHost
+
+PATIENCE: Final = 10.0
+"""Seconds that a start waits for functions that ran before: XRs shall not fail because their functions start too."""
+
+
+@asynccontextmanager
+async def open_packaging(bench: Workbench, data: Path, authority: Authority) -> AsyncIterator[Packaging]:
+    """What pulls packages and runs them, until the block ends; then all that it runs has ended."""
+    certificates = RevisionCertificates(authority, data / "certificates", clock=bench.clock)
+    source = RegistryPackages(data / "packages", bench.client, clock=bench.clock, rng=bench.rng)
+    contents = PackageContents(source, bench.client)
+    contents.dependencies = lock = LockController(bench, contents)
+    async with RuntimeHost(data, certificates, clock=bench.clock) as host:
+        yield Packaging(contents, host, lock)
+
+
+def start_packages(bench: Workbench, packaging: Packaging) -> None:
+    """Start the controllers of packages other than Functions, and of the Lock."""
+    if packaging.lock is not None:
+        ConfigurationController(bench, packaging.contents, packaging.lock).start()
+        packaging.lock.start()
+
+
+async def settled(bench: Workbench, packaging: Packaging) -> None:
+    """Wait until every function that should run does, or says why not; at most `PATIENCE` seconds."""
+    revisions = (await bench.client.list(FUNCTION_REVISION)).items
+    waiting = {
+        str(each["metadata"]["name"])
+        for each in revisions
+        if each["spec"]["desiredState"] == ACTIVE and DIGEST_ANNOTATION in annotations_of(each)
+    }
+    heard = asyncio.Event()
+    unsubscribe = packaging.host.subscribe(lambda _: heard.set())
+    try:
+        async with time_limit(bench.clock, PATIENCE):
+            while any(_is_starting(packaging, name) for name in waiting):
+                heard.clear()
+                await heard.wait()
+    except TimeoutError:
+        pass  # what does not start in time says so itself
+    finally:
+        unsubscribe()
+
+
+def _is_starting(packaging: Packaging, revision: str) -> bool:
+    standing = packaging.host.standing(revision)
+    return standing is None or (not standing.ready and "ends by itself" not in standing.problem)
