@@ -280,6 +280,12 @@ def test_yaml_that_multiplies_itself_is_refused() -> None:
         parse_package(b"\n".join(lines))
 
 
+def test_yaml_of_very_many_values_is_refused_before_it_is_parsed() -> None:
+    text = package_yaml(FUNCTION_META) + b"spec: [" + b"{}," * 1_000_000 + b"]"
+    with pytest.raises(PackageTooLarge, match="more than 2000000 values"):
+        parse_package(text)
+
+
 # -- manifests
 
 

@@ -209,6 +209,18 @@ def test_encoding_and_parsing_are_inverse() -> None:
     assert encode_package(package).endswith(b"---\n")
 
 
+def test_package_may_be_larger_than_any_one_document_of_it() -> None:
+    large = {**crd(), "description": "x" * 600_000}
+    objects = [{**large, "metadata": {"name": f"crd-{number}"}} for number in range(30)]
+    assert len(parse_package(package_yaml(FUNCTION_META, *objects)).objects) == 30
+
+
+def test_dashes_within_a_text_separate_nothing() -> None:
+    text = "first\n---\n--- second\n"
+    meta = {**FUNCTION_META, "metadata": {"name": "f", "annotations": {"meta.crossplane.io/readme": text}}}
+    assert parse_package(package_yaml(meta)).annotations["meta.crossplane.io/readme"] == text
+
+
 def test_dependencies_are_read_in_both_spellings() -> None:
     first, second = parse_package(package_yaml(CONFIGURATION, XRD)).dependencies
     assert (first.package, first.kind, first.constraint) == (

@@ -85,6 +85,14 @@ def test_base_image_makes_a_package_for_crossplane_too(run: Run, tmp_path: Path)
     assert "planform only" not in made.err
 
 
+@pytest.mark.usefixtures("greeter")
+def test_provider_of_one_executable_is_packaged(run: Run) -> None:
+    meta = {"apiVersion": "meta.pkg.crossplane.io/v1", "kind": "Provider", "metadata": {"name": "provider-greet"}}
+    write("package/crossplane.yaml", meta)
+    data = built(run("xpkg", "build", "-f", "package", "--executable", "greet", "-o", "json"))
+    assert (data["kind"], data["runtime"], data["planformOnly"]) == ("Provider", "process", True)
+
+
 @pytest.mark.parametrize(
     ("flag", "runtime", "only"),
     [("--from-oci-tarball", "oneshot", True), ("--embed-runtime-image-tarball", "container", False)],

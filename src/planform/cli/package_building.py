@@ -72,6 +72,13 @@ def _common(command: F) -> F:
         click.option(
             "--embed-runtime-image", default="", metavar="REF", help="An image whose program serves, from a registry."
         ),
+        click.option(
+            "--base-image",
+            default="",
+            metavar="REF|FILE",
+            help="Put the program on this image, so that the package also runs on Crossplane.",
+        ),
+        click.option("--executable", type=_FILE, help="The program, as one file."),
     ):
         command = option(command)
     return command
@@ -90,15 +97,9 @@ def _common(command: F) -> F:
 def build(**flags: Any) -> None:
     """Build a package from the YAML files of a directory: crossplane.yaml, and the objects it installs.
 
-    A program comes from an image. For functions in Python, or from one executable, there is `planform function build`.
+    Its program is an image or one executable. For functions in Python there is `planform function build`.
     """
-    request = Build(
-        root=flags["package_root"],
-        registry=options_from(flags),
-        runtime_image=_runtime_image(flags),
-        **_shared(flags),
-    )
-    _build(request)
+    _build(Build(root=flags["package_root"], registry=options_from(flags), **_programs(flags), **_shared(flags)))
 
 
 @click.command("build")
@@ -114,14 +115,7 @@ def build(**flags: Any) -> None:
 )
 @click.option("--find-links", multiple=True, metavar="DIR", help="Where else to look for wheels.")
 @click.option("--no-index", is_flag=True, help="Look for wheels nowhere else.")
-@click.option("--executable", type=_FILE, help="Package this program instead of a Python project.")
 @click.option("--from-oci-tarball", type=_FILE, help="Package this image, which runs once for each call.")
-@click.option(
-    "--base-image",
-    default="",
-    metavar="REF|FILE",
-    help="Put the program on this image, so that the package also runs on Crossplane.",
-)
 @_common
 def function_build(directory: Path, **flags: Any) -> None:
     """Build a function: the Python project in DIRECTORY with its dependencies, or an executable, or an image.
@@ -133,27 +127,14 @@ def function_build(directory: Path, **flags: Any) -> None:
         raise UsageError(
             f"{directory} has no crossplane.yaml and no package/crossplane.yaml", hint="planform xpkg init"
         )
-    image = _runtime_image(flags)
-    sources = {
-        "--executable": flags["executable"],
-        "--from-oci-tarball": flags["from_oci_tarball"],
-        "an image to embed": image,
-    }
-    given = [name for name, value in sources.items() if value]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} are two programs, and a package has one")
-    if flags["base_image"] and (image or flags["from_oci_tarball"]):
-        raise UsageError("--base-image is for programs that are not images themselves")
+    programs = _programs(flags)
     request = Build(
         root=root,
         registry=options_from(flags),
-        python=None if given else directory,
+        python=None if any(value for name, value in programs.items() if name != "base_image") else directory,
         entry=flags["entry"],
         vendoring=Vendoring(flags["requirements"], flags["find_links"], flags["no_index"]),
-        executable=flags["executable"],
-        runtime_image=image,
-        oneshot=flags["from_oci_tarball"],
-        base_image=flags["base_image"],
+        **programs,
         **_shared(flags, plain=root == directory),
     )
     _build(request)
@@ -170,13 +151,22 @@ def _shared(flags: dict[str, Any], *, plain: bool = False) -> dict[str, Any]:
     }
 
 
-def _runtime_image(flags: dict[str, Any]) -> str:
-    reference, file = flags["embed_runtime_image"], flags["embed_runtime_image_tarball"]
-    if reference and file:
-        raise UsageError(
-            "--embed-runtime-image and --embed-runtime-image-tarball are two programs, and a package has one"
-        )
-    return reference or (str(file) if file else "")
+def _programs(flags: dict[str, Any]) -> dict[str, Any]:
+    """The program that the options name: one at most. Raises UsageError."""
+    named = ("executable", "embed_runtime_image", "embed_runtime_image_tarball", "from_oci_tarball")
+    given = [name for name in named if flags.get(name)]
+    if len(given) > 1:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{options} are two programs, and a package has one")
+    if flags["base_image"] and given and given != ["executable"]:
+        raise UsageError("--base-image is for programs that are not images themselves")
+    file = flags["embed_runtime_image_tarball"]
+    return {
+        "executable": flags["executable"],
+        "runtime_image": flags["embed_runtime_image"] or (str(file) if file is not None else ""),
+        "oneshot": flags.get("from_oci_tarball"),
+        "base_image": flags["base_image"],
+    }
 
 
 def _build(request: Build) -> None:

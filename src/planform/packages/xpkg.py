@@ -8,7 +8,7 @@ a layer of ours that holds what runs as a process on this machine (see `payloads
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, BinaryIO, Final
@@ -31,7 +31,10 @@ EXAMPLES: Final = "upbound"
 
 PACKAGE_BYTES: Final = 64 << 20
 """The largest `package.yaml`; the largest provider families have a few MiB."""
+_SEPARATOR: Final = re.compile(rb"^---(?=\s|\Z)", re.MULTILINE)
 MOST_OBJECTS: Final = 10_000
+MOST_VALUES: Final = 2_000_000
+"""Values that a `package.yaml` may hold. A short text can be very many of them, each of which takes its memory."""
 
 
 class PackageKind(StrEnum):
@@ -140,15 +143,22 @@ def parse_package(text: bytes, *, where: str = PACKAGE_FILE) -> Package:
     """The package that a YAML stream is. Raises InvalidPackage, naming the document, or PackageTooLarge."""
     if len(text) > PACKAGE_BYTES:
         raise PackageTooLarge(f"{where} has more than {PACKAGE_BYTES} bytes")
-    try:
-        documents = list(yamlish.load_all(text))
-    except ValueError as error:
-        raise InvalidPackage(f"{where}: {error}") from error
-    return package_of(
-        (f"{where}, document {number}", document)
-        for number, document in enumerate(documents, start=1)
-        if document is not None
-    )
+    if sum(text.count(mark) for mark in (b"\n", b",", b"[", b"{")) > MOST_VALUES:
+        raise PackageTooLarge(f"{where} has more than {MOST_VALUES} values")
+    return package_of(_documents(text, where))
+
+
+def _documents(text: bytes, where: str) -> Iterator[tuple[str, Any]]:
+    """The documents of a stream, parsed one by one: providers bring more than is parsed at once elsewhere."""
+    number = 0
+    for part in _SEPARATOR.split(text):
+        try:
+            found = [document for document in yamlish.load_all(part) if document is not None]
+        except ValueError as error:
+            raise InvalidPackage(f"{where}, document {number + 1}: {error}") from error
+        for document in found:
+            number += 1
+            yield f"{where}, document {number}", document
 
 
 def package_of(documents: Iterable[tuple[str, Any]]) -> Package:
