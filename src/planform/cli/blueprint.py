@@ -1,0 +1,152 @@
+"""`planform blueprint`: look at Blueprints before anything runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import click
+
+from planform.api.kinds import Object, gvk_of
+from planform.api.names import ACTION_SET, BLUEPRINT, PROFILE
+from planform.blueprints.catalogue import PhaseCatalogue
+from planform.blueprints.contract import Engine, Surroundings
+from planform.blueprints.errors import BlueprintInvalid
+from planform.blueprints.functions import builtin_functions
+from planform.blueprints.model import Blueprint, parse_blueprint
+from planform.blueprints.registry import PhaseFunctionRegistry, installed_plugins
+from planform.blueprints.shipped import shipped_catalogue
+from planform.blueprints.validation import Findings, action_set_findings, blueprint_findings, profile_findings
+from planform.blueprints.versions import State, Versions, embedded_versions
+from planform.cli.connection import Connected, connection_options, run
+from planform.cli.manifests import read_manifests
+from planform.cli.output import output_option, say, write_data
+from planform.errors import UsageError
+from planform.functions.semver import parse_semver
+
+FAILED_CODE = 1
+_NOT_THERE = (State.COMING, State.REMOVED)
+
+
+@click.group()
+def blueprint() -> None:
+    """Check Blueprints."""
+
+
+@blueprint.command()
+@click.argument("what", metavar="FILE|NAME", nargs=-1, required=True)
+@click.option("--release", default="", help="As if planform were of this release.  [default: its own]")
+@click.option("--overlay", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Overlay of versions.")
+@click.option(
+    "--engine", type=click.Choice(("embedded", "kubernetes")), default="embedded", show_default=True, help="Where."
+)
+@click.option("--warnings-as-errors", is_flag=True, help="Fail also for what is only unwise.")
+@click.option("-n", "--namespace", default="", help="Namespace of a NAME.  [default: the context's]")
+@output_option("text", "json", "yaml", default="text")
+@connection_options
+def validate(
+    what: Sequence[str],
+    release: str,
+    overlay: Path | None,
+    engine: str,
+    warnings_as_errors: bool,
+    namespace: str,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+) -> None:
+    """Check Blueprints with the functions of this installation: templates, functions, versions and arguments.
+
+    FILE is a file, a directory or - for standard input, and nothing else is asked; NAME is a Blueprint of a control
+    plane. ActionSets and Profiles in the files are checked with them. Exits with 1 if anything is wrong.
+    """
+    known = _catalogue(release)
+    if overlay is not None:
+        known.load_overlay(overlay.read_text(encoding="utf-8"), source=str(overlay))
+    objects = _objects(what, namespace, kubeconfig, context)
+    here = Surroundings(engine=cast(Engine, engine))
+    checked = [(each, _findings(each, objects, known, here)) for each in objects]
+    if output != "text":
+        write_data([_value(obj, findings) for obj, findings in checked], output)
+    else:
+        for obj, findings in checked:
+            _tell(obj, findings)
+    if any(findings.errors or (warnings_as_errors and findings.warnings) for _, findings in checked):
+        raise click.exceptions.Exit(FAILED_CODE)
+
+
+def _objects(what: Sequence[str], namespace: str, kubeconfig: Path | None, context: str) -> list[Object]:
+    files = [each for each in what if each == "-" or Path(each).exists() or "/" in each or "." in Path(each).suffix]
+    names = [each for each in what if each not in files]
+    kinds = (BLUEPRINT, ACTION_SET, PROFILE)
+    found = [obj for obj in read_manifests(files) if gvk_of(obj) in kinds] if files else []
+    if files and not found:
+        raise UsageError(f"no Blueprint, ActionSet or Profile in {', '.join(files)}")
+
+    async def act(connected: Connected) -> list[Object]:
+        place = namespace or connected.namespace
+        return [await connected.client.get(BLUEPRINT, name, namespace=place) for name in names]
+
+    return [*found, *(run(kubeconfig, context, act) if names else [])]
+
+
+def _findings(obj: Object, all_: Sequence[Object], known: PhaseCatalogue, here: Surroundings) -> Findings:
+    if gvk_of(obj) == BLUEPRINT:
+        return blueprint_findings(obj, known, here)
+    if gvk_of(obj) == PROFILE:
+        return profile_findings(obj)
+    return action_set_findings(obj, _parsed(all_), known)
+
+
+def _parsed(objects: Sequence[Object]) -> dict[str, Blueprint | None]:
+    """The Blueprints among the objects; those that cannot be read are told about by their own findings."""
+    found: dict[str, Blueprint | None] = {}
+    for obj in objects:
+        if gvk_of(obj) == BLUEPRINT:
+            try:
+                found[obj["metadata"]["name"]] = parse_blueprint(obj)
+            except BlueprintInvalid:
+                continue
+    return found
+
+
+def _catalogue(release: str) -> PhaseCatalogue:
+    """The functions of this installation as they will be, or were, in a release. Raises VersionsInvalid."""
+    if not release:
+        return shipped_catalogue()
+    listed = embedded_versions()
+    position = listed.position(release)
+    then = {}
+    for name, function in listed.functions.items():
+        stable = function.stable_at(position)
+        then[name] = replace(function, stable_mark=stable.version if stable is not None else "")
+    registry = PhaseFunctionRegistry(installed_plugins)
+    for each in builtin_functions():
+        function_ = listed.functions.get(each.name)
+        number = parse_semver(each.version)
+        version = function_.versions.get(number) if function_ is not None and number is not None else None
+        if function_ is None or version is None or function_.state_at(version, position) not in _NOT_THERE:
+            registry.register(replace(each, stable=False))
+    return PhaseCatalogue(registry, versions=Versions(listed.releases, then, listed.source), release=release)
+
+
+def _value(obj: Object, findings: Findings) -> Object:
+    return {
+        "kind": obj["kind"],
+        "name": obj["metadata"]["name"],
+        "valid": not findings.errors,
+        "errors": [{"field": each.field, "message": each.detail} for each in findings.errors],
+        "warnings": list(findings.warnings),
+    }
+
+
+def _tell(obj: Object, findings: Findings) -> None:
+    shown = f"{obj['kind'].lower()}/{obj['metadata']['name']}"
+    for warning in findings.warnings:
+        say(click.style("warning: ", fg="yellow", bold=True) + f"{shown}: {warning}")
+    for error in findings.errors:
+        say(click.style("error: ", fg="red", bold=True) + f"{shown}: {error}")
+    if not findings.errors:
+        click.echo(f"{shown} is valid")
