@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from planform.api.kinds import Object
+from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, PhaseFunction
 from planform.client.protocol import Client
 from planform.controllers.actionsets import ActionSetController
 from planform.controllers.workbench import Workbench
+from planform.errors import ServiceUnavailable
 from planform.reconcile.plane import open_plane
 from planform.reconcile.sources import Watches
 from tests.controllers.acting import Theatre, action, catalogue, phase
@@ -47,6 +48,24 @@ class Stops:
         if self.stopped.is_set():
             await asyncio.Event().wait()
         return await self._client.update(obj, **more)
+
+
+class Busy:
+    """A client whose engine cannot answer the first reads of a kind."""
+
+    def __init__(self, client: Client, kind: str, times: int) -> None:
+        self._client = client
+        self._kind = kind
+        self._left = times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def get(self, gvk: GroupVersionKind, name: str, **more: Any) -> Object:
+        if gvk.kind == self._kind and self._left:
+            self._left -= 1
+            raise ServiceUnavailable("the engine is busy")
+        return await self._client.get(gvk, name, **more)
 
 
 class Stage:
@@ -150,3 +169,11 @@ async def test_an_actionset_deleted_between_two_control_planes_goes_and_leaves_n
             await scene.theatre.gone(submitted)
         assert scene.theatre.calls[len(before) :] in ([], ["bye"])
         assert "bye" in scene.theatre.calls or not before
+
+
+async def test_an_engine_that_cannot_answer_for_a_moment_fails_no_actionset(unique: str) -> None:
+    async with embedded_bench() as bench, stage(bench, unique, resumable=True) as scene:
+        async with scene.control_plane(Busy(bench.client, "ConfigMap", 1)):
+            submitted = await scene.theatre.submit("b")
+            done = await scene.theatre.ended(submitted)
+        assert done["status"]["state"] == "complete"

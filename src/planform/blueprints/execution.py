@@ -112,7 +112,7 @@ class Run:
     async def prepare(self, times: Sequence[str]) -> list[Trouble]:
         """Read what all actions need and render their references to objects; gives everything that is wrong.
 
-        `times` are what `.Time` is for each action.
+        `times` are what `.Time` is for each action. Raises what is worth another try; nothing has happened then.
         """
         found = await asyncio.gather(
             *(self._prepare(action, time) for action, time in zip(self._actions, times, strict=True))
@@ -157,6 +157,8 @@ class Run:
         try:
             found = await read_action(self._tools.client, request, self._subject.namespace)
         except PlanformError as error:
+            if error.retryable:
+                raise
             return [Trouble(error, request.name)]
         action.roots = parameters(request, found, time)
         troubles = []

@@ -29,7 +29,7 @@ _PLURALS: Final = {(kind.group, kind.plural): kind.kind for kind in BUILTIN_KIND
 
 
 async def read_action(client: Client, request: ActionRequest, namespace: str) -> Found:
-    """Everything that a request names. Raises PreflightFailed that says what could not be read."""
+    """Everything that a request names. Raises PreflightFailed that says what is not there, or an error to try again."""
     target, secrets, config_maps, profile = await asyncio.gather(
         _target(client, request.object, namespace),
         _by_alias(client, SECRET, request.secrets, namespace),
@@ -86,7 +86,7 @@ async def _target(client: Client, reference: ObjectReference, namespace: str) ->
     try:
         kind = await client.kind(gvk)
     except PlanformError as error:
-        raise PreflightFailed(f'cannot read {gvk.kind} "{reference.name}": {error}') from error
+        raise _failure(f'cannot read {gvk.kind} "{reference.name}"', error) from error
     return await _get(client, gvk, reference.name, (reference.namespace or namespace) if kind.namespaced else "")
 
 
@@ -111,7 +111,7 @@ async def _pods(client: Client, workload: Object) -> list[Object]:
     try:
         found = await client.list(POD, namespace=workload["metadata"].get("namespace") or "", labels=labels)
     except PlanformError as error:
-        raise PreflightFailed(f'cannot list the pods of "{workload["metadata"]["name"]}": {error}') from error
+        raise _failure(f'cannot list the pods of "{workload["metadata"]["name"]}"', error) from error
     return [pod for pod in found.items if not pod["metadata"].get("deletionTimestamp")]
 
 
@@ -122,4 +122,9 @@ async def _get(client: Client, gvk: GroupVersionKind, name: str, namespace: str)
     except NotFound as error:
         raise PreflightFailed(f"{shown} not found") from error
     except PlanformError as error:
-        raise PreflightFailed(f"cannot read {shown}: {error}") from error
+        raise _failure(f"cannot read {shown}", error) from error
+
+
+def _failure(what: str, error: PlanformError) -> PlanformError:
+    """What to raise: an engine that cannot answer now may answer soon, which is nobody's mistake."""
+    return error if error.retryable else PreflightFailed(f"{what}: {error}")
