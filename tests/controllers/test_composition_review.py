@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
-from planform.api.names import SECRET, XRD
-from planform.client.protocol import Patch, PatchType
+from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import CRD, SECRET, XRD
+from planform.client.protocol import Client, Patch, PatchType
 from planform.controllers.workbench import Workbench
-from tests.controllers.composing import CONFIG_MAP, NAMESPACE, a_platform, config_map, from_xr, templates
+from tests.controllers.composing import (
+    CONFIG_MAP,
+    NAMESPACE,
+    a_platform,
+    config_map,
+    from_xr,
+    python,
+    script,
+    templates,
+)
 from tests.harness.planes import eventually, read
 
 pytestmark = pytest.mark.timeout(120)
@@ -72,3 +84,117 @@ async def test_connection_details_follow_their_secret_and_the_keys_of_the_xrd(be
         more = Patch(PatchType.MERGE, {"spec": {"connectionSecretKeys": ["one", "two"]}})
         await platform.client.patch(XRD, f"apps.{platform.group}", more)
         await publishes("one", "two")
+
+
+class RestlessClient:
+    """The bench's client, but what is read under one name changes right after it was read, once it is awaited."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._name = name
+        self.changed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def get(self, kind: GroupVersionKind, name: str, *, namespace: str = "") -> Object:
+        found = await self._client.get(kind, name, namespace=namespace)
+        if name == self._name and not self.changed:
+            self.changed = True
+            async with self._client.watch(kind, namespace=namespace, resource_version=_version(found)) as events:
+                later = Patch(PatchType.MERGE, {"data": {"x": "later"}})
+                await self._client.patch(kind, name, later, namespace=namespace)
+                await anext(aiter(events))
+            await asyncio.sleep(0.1)  # the controllers' own watch has told it as well
+        return found
+
+
+async def test_a_change_right_after_a_function_read_the_object_is_not_lost(bench: Workbench, unique: str) -> None:
+    late = f"{unique}-late"
+    client = RestlessClient(bench.client, late)
+    async with a_platform(replace(bench, client=cast(Client, client)), unique) as platform:
+        await platform.client.create(a_config_map(late, x="now"))
+        which = await platform.client.create(a_config_map(f"{unique}-which", x=""))
+        await platform.compose(script(FOLLOWING.replace("WHICH", f"{unique}-which")))
+        xr = await platform.create()
+        await platform.until(xr, lambda found: words(found) == "", "it has seen the first")
+        await platform.at_rest(xr)
+        assert not client.changed
+        await platform.edit(CONFIG_MAP, which, {"data": {"x": late}})
+        await platform.until(xr, lambda found: words(found) == "later", "it has seen the change")
+
+
+FOLLOWING = """
+def by(name):
+    return {'apiVersion': 'v1', 'kind': 'ConfigMap', 'matchName': name, 'namespace': 'default'}
+def value(req, key):
+    found = req['requiredResources'].get(key, {}).get('items', [])
+    return found[0]['resource']['data']['x'] if found else ''
+def main(req):
+    wanted = {'which': by('WHICH')}
+    name = value(req, 'which')
+    if name:
+        wanted['late'] = by(name)
+    word = value(req, 'late')
+    word = '' if word == 'now' else word
+    desired = req['desired']
+    desired['composite']['resource'] = {'status': {'words': word}}
+    return {'desired': desired, 'requirements': {'resources': wanted}}
+"""
+
+
+def a_config_map(name: str, **data: str) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}, "data": data}
+
+
+def words(xr: Object) -> object:
+    return (xr.get("status") or {}).get("words")
+
+
+def _version(obj: Object) -> str:
+    return str(obj["metadata"]["resourceVersion"])
+
+
+async def test_a_changed_schema_wakes_the_xrs_whose_functions_looked_at_it(bench: Workbench, unique: str) -> None:
+    async with a_platform(bench, unique) as platform:
+        await platform.compose(python(READING_A_SCHEMA.replace("GROUP", f"things.{unique}.example.org")))
+        xr = await platform.create()
+        await platform.until(xr, lambda found: words(found) == "none", "there is no such kind yet")
+        await platform.at_rest(xr)
+        definition = a_definition(f"things.{unique}.example.org")
+        await platform.client.create(definition)
+        await platform.until(xr, lambda found: words(found) == "spec", "it has seen the schema")
+        await platform.at_rest(xr)
+        more = {"size": {"type": "integer"}}
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= more
+        await platform.client.apply(definition, manager="author", force=True)
+        await platform.until(xr, lambda found: words(found) == "size,spec", "it has seen the changed schema")
+        await platform.client.delete(CRD, definition["metadata"]["name"])
+
+
+READING_A_SCHEMA = """
+def compose(req, rsp):
+    rsp.requirements.schemas["thing"].api_version = "GROUP/v1"
+    rsp.requirements.schemas["thing"].kind = "Thing"
+    found = req.required_schemas["thing"] if "thing" in req.required_schemas else None
+    properties = found.openapi_v3["properties"] if found is not None and found.HasField("openapi_v3") else {}
+    words = sorted(each for each in properties if each in ("spec", "size"))
+    rsp.desired.composite.resource.update({"status": {"words": ",".join(words) or "none"}})
+"""
+
+
+def a_definition(group: str) -> Object:
+    """Of a kind `Thing`."""
+    schema = {"type": "object", "properties": {"spec": {"type": "object"}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": CRD.api_version,
+        "kind": CRD.kind,
+        "metadata": {"name": f"things.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"},
+            "versions": [version],
+        },
+    }

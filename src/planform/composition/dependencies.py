@@ -78,6 +78,13 @@ class DependencyIndex(Generic[K]):
         else:
             self._of.pop(xr, None)
 
+    def add(self, xr: K, dependency: Dependency) -> None:
+        """Track one more. Said before the object is read, no change of it after that read is missed."""
+        known = self._of.get(xr, frozenset())
+        if dependency not in known:
+            self._add(xr, dependency)
+            self._of[xr] = known | {dependency}
+
     def forget(self, xr: K) -> None:
         self.track(xr, ())
 

@@ -7,12 +7,13 @@ own writes that come back as events, and a restart, cost a few reads. The memory
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from planform.api.names import CRD
 from planform.composition.dependencies import Dependency, Named, Selected
 from planform.functions.read_policy import IsNamespaced
 from planform.functions.runner import CredentialSource, ResourceReader
@@ -78,6 +79,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return self.named | self.selected
 
 
+Heed = Callable[[Dependency], None]
+"""Hears of what is about to be read."""
+
+_DEFINITIONS = Selected(CRD.api_version, CRD.kind, "", ())
+"""What the schema of a kind may come from; which definition that is, one that is not served yet cannot say."""
+
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Standing)
 
@@ -96,24 +103,28 @@ def decode(data: bytes) -> Standing | None:
 
 @dataclass(slots=True)
 class RecordingReader:
-    """A ResourceReader that remembers digests of what it gave: exactly what the functions of this run saw.
+    """A ResourceReader that remembers digests of what it gave: exactly what the functions of this run saw. `heed` is
+    told of each dependency before it is read, so that a change right after the read is not missed.
 
     A namespace that somebody gives for a kind without namespaces means nothing, and is not remembered.
     """
 
     reader: ResourceReader
     is_namespaced: IsNamespaced
+    heed: Heed
     reads: list[Read] = field(default_factory=list)
     schemas: list[SchemaRead] = field(default_factory=list)
 
     async def read(self, selector: ResourceSelector, /) -> list[Object]:
         if selector.namespace and not await self.is_namespaced(selector.api_version, selector.kind):
             selector = dataclasses.replace(selector, namespace=None)
+        self.heed(_selected(selector))
         found = list(await self.reader.read(selector))
         self.reads.append(Read(selector, _objects_digest(found)))
         return found
 
     async def schema(self, selector: SchemaSelector, /) -> Object | None:
+        self.heed(_DEFINITIONS)
         found = await self.reader.schema(selector)
         self.schemas.append(SchemaRead(selector, digest_of(found)))
         return found
@@ -121,13 +132,16 @@ class RecordingReader:
 
 @dataclass(slots=True)
 class RecordingCredentials:
-    """A CredentialSource that remembers digests of what it gave, and for the journal's mask the values."""
+    """A CredentialSource that remembers digests of what it gave, and for the journal's mask the values. `heed` is told
+    of each Secret before it is read."""
 
     source: CredentialSource
+    heed: Heed
     secrets: list[SecretRead] = field(default_factory=list)
     values: set[bytes] = field(default_factory=set)
 
     async def read(self, namespace: str, name: str, /) -> Mapping[str, bytes] | None:
+        self.heed(Named("v1", "Secret", namespace, name))
         found = await self.source.read(namespace, name)
         self.secrets.append(SecretRead(namespace, name, digest_of(found)))
         self.values.update((found or {}).values())
@@ -148,18 +162,23 @@ async def still_reads_the_same(standing: Standing, reader: ResourceReader, crede
     return True
 
 
-def dependencies_of(reads: Iterable[Read], secrets: Iterable[SecretRead]) -> set[Dependency]:
+def dependencies_of(
+    reads: Iterable[Read], secrets: Iterable[SecretRead], schemas: Iterable[SchemaRead]
+) -> set[Dependency]:
     """What a run read, as dependencies."""
     found: set[Dependency] = {Named("v1", "Secret", each.namespace, each.name) for each in secrets}
-    for read in reads:
-        selector = read.selector
-        namespace = selector.namespace or ""
-        if selector.match_name:
-            found.add(Named(selector.api_version, selector.kind, namespace, selector.match_name))
-        else:
-            labels = tuple(sorted((selector.match_labels or {}).items()))
-            found.add(Selected(selector.api_version, selector.kind, namespace, labels))
+    found.update(_selected(read.selector) for read in reads)
+    if any(True for _ in schemas):
+        found.add(_DEFINITIONS)
     return found
+
+
+def _selected(selector: ResourceSelector) -> Dependency:
+    namespace = selector.namespace or ""
+    if selector.match_name:
+        return Named(selector.api_version, selector.kind, namespace, selector.match_name)
+    labels = tuple(sorted((selector.match_labels or {}).items()))
+    return Selected(selector.api_version, selector.kind, namespace, labels)
 
 
 def contains(found: Any, wanted: Any) -> bool:

@@ -12,7 +12,7 @@ from planform.api.kinds import GroupVersionKind, gvk
 from planform.client.informer import Change, ObjectKey, version_number
 from planform.clock import Clock
 from planform.composition.definitions import scope_of
-from planform.composition.dependencies import DependencyIndex, Watched
+from planform.composition.dependencies import Dependency, DependencyIndex, Watched
 from planform.composition.plan import identity
 from planform.composition.standing import Standing, decode, encode
 from planform.composition.xr import Object, Style
@@ -136,6 +136,11 @@ class Fleet:
         known.standing = data
         if self.memory is not None and standing.settled:
             self.memory.remember(uid, self.definition.group_kind, data)
+
+    def heed(self, key: ObjectKey, uid: str, dependency: Dependency) -> None:
+        """Wake the XR from now on when this changes: a pass is about to read it, and says at its end if it counts."""
+        self._know(key, uid)
+        self.index.add(key, dependency)
 
     def follow(self, key: ObjectKey, uid: str, composition: str, functions: Collection[str] = ()) -> None:
         """Wake the XR when this Composition's revisions change (not if empty), or one of these functions'."""

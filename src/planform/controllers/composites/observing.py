@@ -11,6 +11,7 @@ from planform.api.kinds import Object, gvk
 from planform.client.protocol import Client
 from planform.composition.dependencies import Named
 from planform.composition.plan import is_controlled_by
+from planform.composition.standing import Heed
 from planform.composition.xr import RESOURCE_NAME_ANNOTATION, Style, machinery
 from planform.controllers.composites.connections import read_details, secret_reference
 from planform.errors import NotFound, PlanformError
@@ -42,8 +43,11 @@ class Observed:
     """As stored; the state has them as functions see them."""
 
 
-async def observe(client: Client, xr: Object, style: Style) -> Observed:
-    """Read what the XR refers to. What is gone is left out, and so is what somebody else controls."""
+async def observe(client: Client, xr: Object, style: Style, heed: Heed) -> Observed:
+    """Read what the XR refers to. What is gone is left out, and so is what somebody else controls.
+
+    `heed` hears of each Secret before it is read.
+    """
     home = xr["metadata"].get("namespace") or ""
     found = await _read_all(client, references(xr, style), home)
     observed = Observed(State(Resource(xr)))
@@ -59,9 +63,9 @@ async def observe(client: Client, xr: Object, style: Style) -> Observed:
             observed.leftovers.append((name, obj))
             continue
         observed.resources[name] = obj
-        observed.state.resources[name] = Resource(obj, await _details(client, obj, home, observed))
+        observed.state.resources[name] = Resource(obj, await _details(client, obj, home, observed, heed))
     if style == "legacy":
-        observed.state.composite = Resource(xr, await _details(client, xr, "", observed))
+        observed.state.composite = Resource(xr, await _details(client, xr, "", observed, heed))
     observed.state = snapshot(observed.state)
     return observed
 
@@ -93,11 +97,12 @@ async def _read(client: Client, reference: Mapping[str, Any], home: str) -> Obje
         return None
 
 
-async def _details(client: Client, obj: Object, home: str, observed: Observed) -> Mapping[str, bytes]:
+async def _details(client: Client, obj: Object, home: str, observed: Observed, heed: Heed) -> Mapping[str, bytes]:
     secret = secret_reference(obj, home)
     if secret is None:
         return {}
     observed.secrets.add(secret)
+    heed(secret)
     return await read_details(client, secret)
 
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -187,7 +188,8 @@ class _Pass:
         return "something it rests on changed" if last.observed == self.digest else "observed state changed"
 
     def dependencies(self) -> set[Dependency]:
-        return dependencies_of(self.reader.reads, self.secrets.secrets) | self.observed.secrets
+        read = dependencies_of(self.reader.reads, self.secrets.secrets, self.reader.schemas)
+        return read | self.observed.secrets
 
 
 class CompositeReconciler:
@@ -240,7 +242,8 @@ class CompositeReconciler:
     async def _compose(self, key: ObjectKey, xr: Object, standing: Standing | None) -> Result:
         chosen = await choose(self._fleet, self._tools.compositions, key, xr, self._bench.clock)
         steps = self._parsed(chosen)
-        observed = await observe(self._client, xr, self._definition.style)
+        heed = partial(self._fleet.heed, key, xr["metadata"]["uid"])
+        observed = await observe(self._client, xr, self._definition.style, heed)
         pipelines = self._tools.pipelines
         work = _Pass(
             key=key,
@@ -250,8 +253,8 @@ class CompositeReconciler:
             steps=steps,
             observed=observed,
             digest=observed_digest(observed.state),
-            reader=RecordingReader(pipelines.reader, self._is_namespaced),
-            secrets=RecordingCredentials(pipelines.credentials),
+            reader=RecordingReader(pipelines.reader, self._is_namespaced, heed),
+            secrets=RecordingCredentials(pipelines.credentials, heed),
         )
         self._fleet.follow(key, work.uid, chosen.follows, {step.function for step in steps})
         if not self._is_asked_for(xr) and await self._is_unchanged(work):
