@@ -173,7 +173,10 @@ async def test_what_upstream_pushes_is_pulled_here(address: str, blobs: BlobStor
     assert json.loads(ask("pull", f"{address}/theirs:v1"))["digest"] == image.digest
 
 
-async def test_signature_that_cosign_makes_is_checked_here(address: str, blobs: BlobStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["sign", "bundle"])
+async def test_signature_that_cosign_makes_is_checked_here(
+    form: str, address: str, blobs: BlobStore, tmp_path: Path
+) -> None:
     private, public = key_pair()
     _, stranger = key_pair()
     (tmp_path / "key.pem").write_bytes(
@@ -182,10 +185,10 @@ async def test_signature_that_cosign_makes_is_checked_here(address: str, blobs: 
         )
     )
     image = build(blobs, tmp_path)
-    reference = Reference(address, "signed", "v1")
+    reference = Reference(address, f"signed-by-{form}", "v1")
     async with registry_client(blobs) as registry:
         await registry.push(image, reference)
-        ask("sign", f"{address}/signed@{image.digest}", tmp_path / "key.pem")
+        ask(form, f"{reference.source}@{image.digest}", tmp_path / "key.pem")
         assert (await verify_image(registry, reference, image.digest, {"us": public})).authority == "us"
         with pytest.raises(SignatureInvalid, match="another key"):
             await verify_image(registry, reference, image.digest, {"them": stranger})

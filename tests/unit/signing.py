@@ -37,3 +37,21 @@ def sign(private: ec.EllipticCurvePrivateKey, payload: bytes) -> bytes:
 def signed_with(private: ec.EllipticCurvePrivateKey, payload: bytes) -> dict[str, str]:
     """The annotations of a layer that is a signature."""
     return {"dev.cosignproject.cosign/signature": base64.b64encode(sign(private, payload)).decode()}
+
+
+def statement_for(digest: str, predicate: str = "https://sigstore.dev/cosign/sign/v1") -> bytes:
+    """What cosign 3 signs: a statement about the image."""
+    subject = [{"digest": {"sha256": digest.removeprefix("sha256:")}}]
+    statement = {"_type": "https://in-toto.io/Statement/v1", "subject": subject, "predicateType": predicate}
+    return json.dumps(statement).encode()
+
+
+def bundle_of(private: ec.EllipticCurvePrivateKey, payload: bytes, kind: str = "application/vnd.in-toto+json") -> bytes:
+    """A payload in an envelope in a bundle, signed over the envelope's encoding of it."""
+    message = b" ".join([b"DSSEv1", str(len(kind)).encode(), kind.encode(), str(len(payload)).encode(), payload])
+    envelope = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": kind,
+        "signatures": [{"sig": base64.b64encode(sign(private, message)).decode()}],
+    }
+    return json.dumps({"mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json", "dsseEnvelope": envelope}).encode()

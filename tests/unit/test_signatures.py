@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from planform.packages.errors import SignatureInvalid
-from planform.packages.signatures import Signature, signature_tag, verify
-from tests.unit.signing import key_pair, payload_for, public_pem, sign
+from planform.packages.signatures import Signature, parse_bundle, signature_tag, verify
+from tests.unit.signing import bundle_of, key_pair, payload_for, public_pem, sign, statement_for
 
 DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 PRIVATE, PUBLIC = key_pair()
@@ -49,6 +49,36 @@ def test_one_good_signature_among_others_is_enough() -> None:
 def test_anything_else_is_refused_with_the_reason(given: list[Signature], problem: str) -> None:
     with pytest.raises(SignatureInvalid, match=problem):
         verify(DIGEST, given, {"us": PUBLIC})
+
+
+def test_bundle_by_a_trusted_key_counts() -> None:
+    bundle = parse_bundle(bundle_of(PRIVATE, statement_for(DIGEST)))
+    assert verify(DIGEST, [bundle], {"us": PUBLIC}).authority == "us"
+
+
+@pytest.mark.parametrize(
+    ("bundle", "problem"),
+    [
+        pytest.param(bundle_of(PRIVATE, statement_for(OTHER)), f"it is about {OTHER}", id="of-another-image"),
+        pytest.param(bundle_of(key_pair()[0], statement_for(DIGEST)), "another key", id="by-another-key"),
+        pytest.param(
+            bundle_of(PRIVATE, statement_for(DIGEST, "https://slsa.dev/provenance/v1")), "slsa", id="attestation"
+        ),
+        pytest.param(bundle_of(PRIVATE, statement_for(DIGEST), "text/plain"), "it is a 'text/plain'", id="other-type"),
+        pytest.param(bundle_of(PRIVATE, b"{}"), "nothing about an image", id="empty"),
+    ],
+)
+def test_any_other_bundle_is_refused(bundle: bytes, problem: str) -> None:
+    with pytest.raises(SignatureInvalid, match=problem):
+        verify(DIGEST, [parse_bundle(bundle)], {"us": PUBLIC})
+
+
+def test_signature_of_one_form_is_not_taken_for_the_other() -> None:
+    bundle = parse_bundle(bundle_of(PRIVATE, payload_for(DIGEST)))
+    with pytest.raises(SignatureInvalid, match="nothing about an image"):
+        verify(DIGEST, [bundle], {"us": PUBLIC})
+    with pytest.raises(SignatureInvalid, match="another key"):
+        verify(DIGEST, [Signature(bundle.payload, bundle.signature)], {"us": PUBLIC})
 
 
 def test_nobody_trusted_means_nothing_is() -> None:

@@ -29,6 +29,7 @@ from planform.packages.errors import (
     InvalidPackage,
     PackageNotFound,
     PackageTooLarge,
+    RegistryRefused,
     RegistryUnavailable,
 )
 from planform.packages.oci import (
@@ -143,7 +144,7 @@ class Registry:
         """What else the registry keeps about an image, such as signatures; empty if it keeps no such list."""
         try:
             answer = await self._session.request("GET", reference, f"referrers/{digest}")
-        except PackageNotFound:
+        except (PackageNotFound, RegistryRefused):
             with contextlib.suppress(PackageNotFound):  # how it is done on registries that cannot list them
                 _, found = await self._manifest(reference.tagged(digest.replace(":", "-")))
                 if isinstance(found, Index):

@@ -1,20 +1,19 @@
 """Signatures that cosign makes with a key: where they are kept, and whether they hold.
 
-A signature is about a digest. Its payload (simple signing) names that digest, and the signature is over the payload's
-bytes. Registries keep it as an image of its own: under the tag `sha256-HEX.sig` beside the signed image, or as a
-referrer of it.
+A signature is about a digest. What is signed is a payload that names it, in one of two forms: simple signing, kept
+under the tag `sha256-HEX.sig` beside the image or as a referrer of it; and since cosign 3 a bundle, a referrer that
+holds an in-toto statement in a DSSE envelope. A bundle that attests something else about the image is no signature.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from planform.packages.errors import InvalidPackage, PackageNotFound, SignatureInvalid
-from planform.packages.oci import Descriptor, Index, Manifest, parse_json
+from planform.packages.oci import OCI_EMPTY, Descriptor, Index, Manifest, parse_json
 from planform.packages.references import Reference
 from planform.packages.registry import Registry
 
@@ -25,18 +24,30 @@ SIMPLE_SIGNING: Final = "application/vnd.dev.cosign.simplesigning.v1+json"
 ARTIFACT_TYPE: Final = "application/vnd.dev.cosign.artifact.sig.v1+json"
 SIGNATURE_ANNOTATION: Final = "dev.cosignproject.cosign/signature"
 PAYLOAD_TYPE: Final = "cosign container image signature"
+BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+IN_TOTO: Final = "application/vnd.in-toto+json"
+PREDICATE: Final = "https://sigstore.dev/cosign/sign/v1"
 
-_PAYLOAD_BYTES: Final = 64 << 10
+_PAYLOAD_BYTES: Final = 256 << 10
 _MOST_SIGNATURES: Final = 64
 _MOST_REFERRERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A payload and the signature over it; neither has been checked."""
+    """A payload and the signature over it; neither has been checked. Without a type the payload is simple signing."""
 
     payload: bytes
     signature: bytes
+    payload_type: str = ""
+
+    @property
+    def message(self) -> bytes:
+        """The bytes that were signed: the payload, or in an envelope its type and the payload with their lengths."""
+        if not self.payload_type:
+            return self.payload
+        kind = self.payload_type.encode()
+        return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(self.payload), self.payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +101,34 @@ async def verify_image(registry: Registry, reference: Reference, digest: str, ke
 
 async def _places(registry: Registry, reference: Reference, digest: str) -> list[Reference]:
     index: Index = await registry.referrers(reference, digest)
-    kept = [each for each in index.manifests if each.artifact_type in (ARTIFACT_TYPE, SIMPLE_SIGNING)]
+    kinds = (ARTIFACT_TYPE, SIMPLE_SIGNING, BUNDLE, OCI_EMPTY, "")  # the last two: older lists do not say it
+    kept = [each for each in index.manifests if each.artifact_type in kinds]
     tagged = reference.tagged(signature_tag(digest))
     return [tagged, *(reference.tagged("").pinned(each.digest) for each in kept[:_MOST_REFERRERS])]
 
 
 async def _signature(registry: Registry, reference: Reference, layer: Descriptor) -> Signature | None:
-    encoded = layer.annotations.get(SIGNATURE_ANNOTATION)
-    if layer.media_type != SIMPLE_SIGNING or encoded is None or layer.size > _PAYLOAD_BYTES:
-        return None
-    try:
-        signature = base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
+    """The signature in a layer; None if it is something else."""
+    if layer.media_type not in (SIMPLE_SIGNING, BUNDLE) or layer.size > _PAYLOAD_BYTES:
         return None
     await registry.blob(reference, layer)
-    return Signature(registry.blobs.read(layer.digest, _PAYLOAD_BYTES), signature)
+    body = registry.blobs.read(layer.digest, _PAYLOAD_BYTES)
+    try:
+        if layer.media_type == BUNDLE:
+            return parse_bundle(body)
+        return Signature(body, base64.b64decode(layer.annotations[SIGNATURE_ANNOTATION], validate=True))
+    except (InvalidPackage, LookupError, TypeError, ValueError):
+        return None
+
+
+def parse_bundle(body: bytes) -> Signature:
+    """The signature in a bundle. Raises LookupError, TypeError, ValueError or InvalidPackage for anything else."""
+    envelope = parse_json(body, "the bundle")["dsseEnvelope"]
+    [signature] = envelope["signatures"]
+    payload, made = (base64.b64decode(text, validate=True) for text in (envelope["payload"], signature["sig"]))
+    if not isinstance(envelope["payloadType"], str) or not envelope["payloadType"]:
+        raise ValueError("an envelope says of what type its payload is")
+    return Signature(payload, made, envelope["payloadType"])
 
 
 def _problem(digest: str, signature: Signature, authority: str, pem: bytes) -> str:
@@ -115,17 +139,27 @@ def _problem(digest: str, signature: Signature, authority: str, pem: bytes) -> s
 
     key = _public_key(pem, authority)
     try:
-        key.verify(signature.signature, signature.payload, ec.ECDSA(hashes.SHA256()))
+        key.verify(signature.signature, signature.message, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
         return f"made with another key than {authority}'s"
     try:
-        critical = parse_json(signature.payload, "the payload")["critical"]
-        signed, kind = critical["image"]["docker-manifest-digest"], critical["type"]
+        kind, signed = _claim(signature)
     except (InvalidPackage, LookupError, TypeError):  # whatever was signed, it is not this
         return "it says nothing about an image"
-    if kind != PAYLOAD_TYPE:
+    if kind not in (PAYLOAD_TYPE, PREDICATE):
         return f"it is a {kind!r}"
-    return "" if signed == digest else f"it is about {signed}"
+    return "" if digest in signed else f"it is about {', '.join(signed) or 'nothing'}"
+
+
+def _claim(signature: Signature) -> tuple[str, list[str]]:
+    """What a payload is, and the digests that it is about."""
+    payload = parse_json(signature.payload, "the payload")
+    if not signature.payload_type:
+        critical = payload["critical"]
+        return str(critical["type"]), [str(critical["image"]["docker-manifest-digest"])]
+    if signature.payload_type != IN_TOTO:
+        return signature.payload_type, []
+    return str(payload["predicateType"]), [f"sha256:{each['digest']['sha256']}" for each in payload["subject"]]
 
 
 def _public_key(pem: bytes, authority: str) -> EllipticCurvePublicKey:

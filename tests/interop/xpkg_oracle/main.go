@@ -6,6 +6,7 @@
 //	build DIR FILE    a package file from the YAML files of a directory
 //	push FILE REF     send a package file to a registry
 //	sign REF KEY      sign an image with an ECDSA key in PEM, and attach the signature
+//	bundle REF KEY    the same, in the form that cosign 3 prefers
 package main
 
 import (
@@ -25,11 +26,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	cosignbundle "github.com/sigstore/cosign/v3/pkg/cosign/bundle"
 	"github.com/sigstore/cosign/v3/pkg/oci/mutate"
 	ociremote "github.com/sigstore/cosign/v3/pkg/oci/remote"
 	"github.com/sigstore/cosign/v3/pkg/oci/static"
+	"github.com/sigstore/cosign/v3/pkg/types"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/sigstore/sigstore/pkg/signature/dsse"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 	"github.com/spf13/afero"
 )
@@ -121,20 +125,47 @@ func build(directory, file string) error {
 	return tarball.Write(nil, image, out)
 }
 
-func sign(reference, keyFile string) error {
+func signing(reference, keyFile string) (signature.Signer, name.Digest, error) {
+	digest, err := name.NewDigest(reference, name.Insecure)
+	if err != nil {
+		return nil, digest, err
+	}
 	pem, err := os.ReadFile(keyFile)
 	if err != nil {
-		return err
+		return nil, digest, err
 	}
 	key, err := cryptoutils.UnmarshalPEMToPrivateKey(pem, cryptoutils.SkipPassword)
 	if err != nil {
-		return err
+		return nil, digest, err
 	}
 	signer, err := signature.LoadSigner(key, crypto.SHA256)
+	return signer, digest, err
+}
+
+func bundle(reference, keyFile string) error {
+	signer, digest, err := signing(reference, keyFile)
 	if err != nil {
 		return err
 	}
-	digest, err := name.NewDigest(reference, name.Insecure)
+	statement := fmt.Sprintf(`{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":%q}}],`+
+		`"predicateType":%q,"predicate":{}}`, strings.TrimPrefix(digest.DigestStr(), "sha256:"), types.CosignSignPredicateType)
+	envelope, err := dsse.WrapSigner(signer, types.IntotoPayloadType).SignMessage(strings.NewReader(statement))
+	if err != nil {
+		return err
+	}
+	public, err := signer.PublicKey()
+	if err != nil {
+		return err
+	}
+	made, err := cosignbundle.MakeNewBundle(public, nil, []byte(statement), envelope, nil, nil)
+	if err != nil {
+		return err
+	}
+	return ociremote.WriteAttestationNewBundleFormat(digest, made, types.CosignSignPredicateType)
+}
+
+func sign(reference, keyFile string) error {
+	signer, digest, err := signing(reference, keyFile)
 	if err != nil {
 		return err
 	}
@@ -194,6 +225,8 @@ func run(words []string) error {
 			return err
 		}
 		return remote.Write(reference, image)
+	case "bundle":
+		return bundle(words[1], words[2])
 	case "sign":
 		return sign(words[1], words[2])
 	}
