@@ -12,7 +12,7 @@ from aiohttp import web
 
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
 from planform.blueprints.functions import Policy
-from planform.blueprints.functions.http_request import AddressRefused, _Guard
+from planform.blueprints.functions.guarded_http import AddressRefused, Guard
 from tests.harness.phases import PhaseRunner
 
 
@@ -111,9 +111,9 @@ async def test_only_web_addresses_are_addresses(url: str) -> None:
 
 
 async def test_public_addresses_are_open_and_names_are_pinned_to_what_was_checked() -> None:
-    guard = _Guard(Policy())
+    guard = Guard(Policy())
     assert guard.checked("https://1.1.1.1/x").host == "1.1.1.1"
-    (found,) = {each["host"] for each in await _Guard(Policy(addresses=("localhost:80",))).resolve("localhost", 80)} - {
+    (found,) = {each["host"] for each in await Guard(Policy(addresses=("localhost:80",))).resolve("localhost", 80)} - {
         "::1"
     }
     assert found == "127.0.0.1"
@@ -175,6 +175,6 @@ async def test_a_method_that_is_none_is_refused() -> None:
 
 
 def test_every_reserved_network_is_closed() -> None:
-    guard = _Guard(Policy())
+    guard = Guard(Policy())
     for text in ("192.0.2.1", "198.18.0.1", "240.0.0.1", "255.255.255.255", "::", "100::1", "2001:db8::1", "ff02::1"):
         assert not guard._open("x", 80, ipaddress.ip_address(text)), text

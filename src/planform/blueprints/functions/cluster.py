@@ -1,6 +1,7 @@
 """What the API of objects does not do: commands in containers, and their logs, over the API server's streams.
 
 Exec speaks `v5.channel.k8s.io` over a WebSocket, in which every message begins with the number of its channel.
+aiohttp is imported when a stream is opened: it takes long, and an embedded control plane needs none.
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import aiohttp
 import orjson
-from yarl import URL
 
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
 from planform.client.kubeconfig import Connection
-from planform.client.transport import error_of, tls_context
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
 
 Listener = Callable[[bytes], None]
 
@@ -54,6 +56,8 @@ class Cluster:
         Raises PhaseFailed if it cannot be started or the stream breaks. Cancelling closes the stream; what the command
         does then is up to the node.
         """
+        import aiohttp
+
         query = [("command", word) for word in command] + [("stdout", "true"), ("stderr", "true")]
         query += [("container", container)] + ([("stdin", "true")] if stdin is not None else [])
         protocols = (WITH_HALF_CLOSE,) if stdin is not None else (WITH_HALF_CLOSE, WITHOUT)
@@ -84,6 +88,10 @@ class Cluster:
 
     async def follow_log(self, namespace: str, pod: str, container: str, listener: Listener) -> None:
         """Pass on what a container prints, from its start until it ends."""
+        import aiohttp
+
+        from planform.client.transport import error_of
+
         query = [("container", container), ("follow", "true")]
         try:
             async with self.session.get(
@@ -97,6 +105,8 @@ class Cluster:
             raise PhaseFailed(f'the log of pod "{namespace}/{pod}" broke off: {error}') from error
 
     def _url(self, namespace: str, pod: str, what: str, query: Sequence[tuple[str, str]]) -> URL:
+        from yarl import URL
+
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/{what}"
         return URL(self.connection.server + path, encoded=True).with_query(query)
 
@@ -108,6 +118,10 @@ class Cluster:
 @asynccontextmanager
 async def open_cluster(context: PhaseContext) -> AsyncIterator[Cluster]:
     """The cluster that the phase runs in. Raises PhaseFailed where there is none."""
+    import aiohttp
+
+    from planform.client.transport import tls_context
+
     connection = context.here.connection
     if connection is None:
         raise PhaseFailed(f"{context.function} needs a Kubernetes cluster, and this control plane has none")
@@ -128,9 +142,11 @@ async def _feed(socket: aiohttp.ClientWebSocketResponse, source: IO[bytes]) -> N
 
 
 async def _listen(socket: aiohttp.ClientWebSocketResponse, stdout: Listener, stderr: Listener, where: str) -> int:
+    from aiohttp import WSMsgType
+
     status: dict[str, Any] | None = None
     async for message in socket:
-        if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+        if message.type is not WSMsgType.BINARY or not message.data:
             continue
         channel, data = message.data[0], message.data[1:]
         if channel == _STDOUT and data:

@@ -12,12 +12,14 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.policy import Policy
-from planform.blueprints.functions.s3 import S3Bucket, S3Credentials
+
+if TYPE_CHECKING:
+    from planform.blueprints.functions.s3 import S3Bucket, S3Credentials
 
 
 class Stored(NamedTuple):
@@ -66,6 +68,8 @@ async def open_location(context: PhaseContext, policy: Policy) -> AsyncIterator[
             directory = policy.directory(context, path, below="locations")
             yield Directory(directory / key_path(prefix) if prefix else directory)
         case "s3Compliant":
+            from planform.blueprints.functions.s3 import S3Bucket  # takes long to import
+
             async with S3Bucket.open(
                 bucket=str(location.get("Bucket") or ""),
                 endpoint=str(location.get("Endpoint") or ""),
@@ -90,6 +94,8 @@ def key_path(key: str) -> PurePosixPath:
 
 
 def _credentials(credential: Mapping[str, Any]) -> S3Credentials:
+    from planform.blueprints.functions.s3 import S3Credentials
+
     pair = credential.get("KeyPair")
     if isinstance(pair, Mapping):
         return S3Credentials(str(pair["ID"]), str(pair["Secret"]))

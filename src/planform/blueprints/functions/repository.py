@@ -22,8 +22,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 import orjson
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.locations import Location, key_path
@@ -172,12 +170,17 @@ class Repository:
     def _sealed(self, name: str, data: bytes) -> bytes:
         if not self.secret:
             return data
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         nonce = secrets.token_bytes(_NONCE)
         return nonce + AESGCM(self.secret).encrypt(nonce, data, name.encode())
 
     def _opened(self, name: str, data: bytes) -> bytes:
         if not self.secret:
             return data
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         try:
             return AESGCM(self.secret).decrypt(data[:_NONCE], data[_NONCE:], name.encode())
         except InvalidTag as error:
