@@ -244,7 +244,9 @@ async def _followed(connected: Connected, obj: Object, timeout: float) -> Object
                         if state_of(obj) in OVER:
                             return obj
     except TimeoutError as error:
-        raise WaitTimedOut(f"actionset/{name}", _GOAL, obj, timeout) from error
+        late = WaitTimedOut(f"actionset/{name}", _GOAL, obj, timeout)
+        late.hint = f"it goes on: planform actionset status {name} -n {namespace}"
+        raise late from error
 
 
 def _telling() -> Callable[[Object], None]:
