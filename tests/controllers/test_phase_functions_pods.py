@@ -164,6 +164,19 @@ async def test_a_task_runs_in_a_pod_that_is_gone_afterwards(stage: Stage) -> Non
     await _no_pods(stage)
 
 
+async def test_a_log_that_breaks_off_is_read_again_and_nothing_is_lost_or_told_twice(stage: Stage) -> None:
+    stage.kubelet.broken_logs = 2
+    script = (
+        f"""for i in 1 2 3 4 5; do echo "line $i"; sleep 0.2; done; echo '{MARKER} {{"key":"last","value":"word"}}'"""
+    )
+    output = await stage.runner.run(
+        "KubeTask", image="i", command=shell(script), podOverride=stage.override, namespace=stage.namespace
+    )
+    assert output == {"last": "word"}
+    assert [line for line in stage.runner.log if line.startswith("line")] == [f"line {i}" for i in range(1, 6)]
+    assert stage.kubelet.broken_logs == 0
+
+
 async def test_a_task_that_fails_or_is_cancelled_leaves_no_pod(stage: Stage) -> None:
     common: dict[str, Any] = {"image": "i", "podOverride": stage.override, "namespace": stage.namespace}
     with pytest.raises(PhaseFailed, match="exit code 9"):

@@ -45,6 +45,8 @@ class Kubelet:
     ended: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
     execs: list[tuple[str, str, list[str]]] = field(default_factory=list)
     protocols: list[str] = field(default_factory=list)
+    broken_logs: int = 0
+    """How many log streams are cut off after what was there when they began."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _processes: dict[Process, str] = field(default_factory=dict)
     """What runs, and for which pod."""
@@ -93,6 +95,11 @@ class Kubelet:
             if text:
                 await response.write(text)
                 sent += len(text)
+                if self.broken_logs:
+                    self.broken_logs -= 1
+                    assert request.transport is not None
+                    request.transport.abort()
+                    return response
             elif over:
                 return response
             else:

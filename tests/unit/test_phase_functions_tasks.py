@@ -146,7 +146,8 @@ async def test_two_commands_share_a_directory() -> None:
         initImage="i",
         initCommand=shell('mkfifo "$SHARED_DIR/pipe"'),
         backgroundImage="i",
-        backgroundCommand=shell('echo from the background > "$SHARED_DIR/pipe"'),
+        backgroundCommand=shell("echo from the background > /shared/pipe"),
+        sharedVolumeDir="/shared",
         outputImage="i",
         outputCommand=shell(f"""read line < "$SHARED_DIR/pipe"; echo '{MARKER} {{"key":"got","value":"'"$line"'"}}'"""),
     )

@@ -32,6 +32,10 @@ _PIECE: Final = 64 << 10
 _HANDSHAKE_SECONDS: Final = 30.0
 
 
+class LogBroken(PhaseFailed):
+    """A log ended without its container; reading it again may help."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Streams of one API server."""
@@ -87,7 +91,7 @@ class Cluster:
             raise PhaseFailed(f"cannot run a command in {where}: {str(error) or type(error).__name__}") from error
 
     async def follow_log(self, namespace: str, pod: str, container: str, listener: Listener) -> None:
-        """Pass on what a container prints, from its start until it ends."""
+        """Pass on what a container prints, from its start until it ends. Raises LogBroken if the stream does first."""
         import aiohttp
 
         from planform.client.transport import error_of
@@ -102,7 +106,7 @@ class Cluster:
                 async for chunk in response.content.iter_any():
                     listener(chunk)
         except aiohttp.ClientError as error:
-            raise PhaseFailed(f'the log of pod "{namespace}/{pod}" broke off: {error}') from error
+            raise LogBroken(f'the log of pod "{namespace}/{pod}" broke off: {error}') from error
 
     def _url(self, namespace: str, pod: str, what: str, query: Sequence[tuple[str, str]]) -> URL:
         from yarl import URL

@@ -17,7 +17,7 @@ from planform.api.names import ACTION_SET
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
-from planform.blueprints.functions.cluster import Cluster, open_cluster
+from planform.blueprints.functions.cluster import Cluster, LogBroken, open_cluster
 from planform.blueprints.functions.observing import Reference, until
 from planform.errors import AlreadyExists, ApiError, Conflict, NotFound
 from planform.machinery.patches import merge_patch
@@ -30,6 +30,7 @@ STUCK: Final = frozenset(
 ACTION_SET_LABEL: Final = "planform.dev/actionset"
 PHASE_LABEL: Final = "planform.dev/phase"
 _DELETE_SECONDS: Final = 120.0
+_LOOK_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,7 @@ async def run_pod(context: PhaseContext, args: Arguments, task: PodTask, output:
     try:
         async with open_cluster(context) as cluster:
             await _started(context, target, uid, task)
-            await _followed(cluster, target, task, output)
-            return await _exit_code(context, target, uid, task)
+            return await _followed(context, cluster, target, uid, task, output)
     finally:
         with suppress(NotFound, Conflict):
             await context.client.delete(POD, target.name, namespace=target.namespace, uid=uid)
@@ -158,38 +158,70 @@ async def _started(context: PhaseContext, target: Reference, uid: str, task: Pod
             waiting = (each.get("state") or {}).get("waiting") or {}
             if waiting.get("reason") in STUCK:
                 raise PhaseFailed(f"{target} cannot start: {waiting['reason']}: {waiting.get('message') or ''}")
+            if waiting and each.get("name") == task.listen:
+                return False  # others may run already, but the log that counts cannot be read yet
         return status.get("phase") in ("Running", "Succeeded", "Failed")
 
     await until(context, [target], holds, seconds=task.seconds, what=lambda: f"it has started: {said}")
 
 
-async def _followed(cluster: Cluster, target: Reference, task: PodTask, output: Callable[[bytes], None]) -> None:
+async def _followed(
+    context: PhaseContext, cluster: Cluster, target: Reference, uid: str, task: PodTask, output: Callable[[bytes], None]
+) -> int:
+    """Pass on all that the container prints until it has ended; gives its exit code.
+
+    A log that breaks off is read again from its start, and what was passed on already is left out.
+    """
+    heard = _Once(output)
     try:
         async with asyncio.timeout(task.seconds):
-            await cluster.follow_log(target.namespace, target.name, task.listen, output)
+            while True:
+                heard.again()
+                try:
+                    await cluster.follow_log(target.namespace, target.name, task.listen, heard)
+                except LogBroken as error:
+                    context.log(str(error))
+                code = _exit_code(await _status(context, target, uid), task.listen)
+                if code is not None and heard.is_complete:
+                    return code
+                # Its last words may have come after the log was cut off, so a log counts that was begun after its end.
+                heard.is_complete = code is not None
+                if code is None:
+                    await context.clock.sleep(_LOOK_SECONDS)
     except TimeoutError as error:
         raise PhaseFailed(f"{target} took longer than {task.seconds:g} s") from error
     except ApiError as error:
         raise PhaseFailed(f"cannot read the log of {target}: {error}") from error
 
 
-async def _exit_code(context: PhaseContext, target: Reference, uid: str, task: PodTask) -> int:
-    code: int | None = None
+class _Once:
+    """Passes on what it did not pass on before, of a stream that may be read several times from its start."""
 
-    async def holds() -> bool:
-        nonlocal code
-        status = await _status(context, target, uid)
-        for each in status.get("containerStatuses") or ():
-            terminated = (each.get("state") or {}).get("terminated")
-            if each.get("name") == task.listen and terminated:
-                code = int(terminated.get("exitCode") or 0)
-        if code is None and status.get("phase") in ("Succeeded", "Failed"):
-            code = 0 if status["phase"] == "Succeeded" else 1
-        return code is not None
+    def __init__(self, output: Callable[[bytes], None]) -> None:
+        self._output = output
+        self._passed_on = self._at = 0
+        self.is_complete = False
 
-    await until(context, [target], holds, seconds=task.seconds, what=lambda: f"{target} has ended")
-    assert code is not None
-    return code
+    def again(self) -> None:
+        self._at = 0
+
+    def __call__(self, chunk: bytes) -> None:
+        known = max(0, self._passed_on - self._at)
+        self._at += len(chunk)
+        if known < len(chunk):
+            self._passed_on = self._at
+            self._output(chunk[known:])
+
+
+def _exit_code(status: Mapping[str, Any], container: str) -> int | None:
+    """None while the container runs."""
+    for each in status.get("containerStatuses") or ():
+        terminated = (each.get("state") or {}).get("terminated")
+        if each.get("name") == container and terminated:
+            return int(terminated.get("exitCode") or 0)
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return 0 if status["phase"] == "Succeeded" else 1
+    return None
 
 
 def _map(value: Any) -> Mapping[str, Any]:

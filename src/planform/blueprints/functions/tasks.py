@@ -194,13 +194,17 @@ async def multi_container_run(context: PhaseContext, args: Arguments) -> dict[st
 
 
 async def _shared_processes(context: PhaseContext, args: Arguments, reader: MarkerReader) -> None:
-    """Both find the directory in the variable `SHARED_DIR`; if one of them fails, the other is ended."""
+    """Both find the directory in the variable `SHARED_DIR`, and where their words say `sharedVolumeDir`.
+
+    If one of them fails, the other is ended.
+    """
+    named = args.text("sharedVolumeDir", "") or "$(SHARED_DIR)"
     shared = Path(tempfile.mkdtemp(prefix="planform-shared-"))
     limits = replace(limits_for(context), writable=(shared,))
     environment = {"SHARED_DIR": str(shared)}
 
     async def run(name: str, output: Any) -> None:
-        command = [word.replace("$(SHARED_DIR)", str(shared)) for word in _command(args, name)]
+        command = [word.replace(named, str(shared)) for word in _command(args, name)]
         ended = await run_process(command, limits, output=output, log=context.log, environment=environment)
         ended.check(name)
 
