@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yarl import URL
 
 from planform.packages.blobs import BlobStore, load_image, store_image
 from planform.packages.credentials import (
@@ -37,6 +38,7 @@ from planform.packages.layers import File, make_layer
 from planform.packages.oci import Descriptor, Platform, choose, parse_platform
 from planform.packages.oci import Index as ImageIndex
 from planform.packages.references import Reference, parse_reference
+from planform.packages.registry_session import is_same_place
 from planform.packages.tarballs import read_image, write_xpkg
 from tests.unit.archives import Entry, hex_of, tar
 
@@ -112,6 +114,21 @@ def test_name_survives_being_written_and_read(registry: str, repository: str, ta
 )
 def test_loopback_registries_are_known(registry: str, local: bool) -> None:
     assert Reference(registry, "a", "b").is_loopback is local
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("https://r.io/v2/a/blobs/uploads/1", True),
+        ("https://r.io:443/x", True),
+        ("https://storage.example.org/x", False),
+        ("https://r.io:8443/x", False),
+        ("https://r.io.example.org/x", False),
+        ("http://r.io/x", False),
+    ],
+)
+def test_logins_are_sent_to_the_registry_itself_only(url: str, own: bool) -> None:
+    assert is_same_place(URL("https://r.io/"), URL(url)) is own
 
 
 # -- the store

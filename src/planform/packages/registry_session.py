@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -69,14 +69,6 @@ Body = Callable[[], Any]
 """Makes the body of a request anew for each try."""
 
 
-@dataclass
-class _Grant:
-    """What a registry wants to see: nothing, a login, or a token for one repository."""
-
-    authorization: str = ""
-    asked: dict[str, str] = field(default_factory=dict)
-
-
 class RegistrySession:
     """Requests to any registry. Use it as a context manager: leaving closes every connection."""
 
@@ -87,7 +79,7 @@ class RegistrySession:
         self._access = access
         self._backoff = Backoff(first=0.25, most=8, jitter=0.5)
         self._session: aiohttp.ClientSession | None = None
-        self._grants: dict[tuple[str, str, bool], _Grant] = {}
+        self._grants: dict[tuple[str, str, bool], str] = {}  # what to send in Authorization, by repository and purpose
 
     async def __aenter__(self) -> Self:
         access = self._access
@@ -130,6 +122,8 @@ class RegistrySession:
                         return Answer(response.status, response.headers, content)
                     failure = await self.failure(response, reference)
                     wait = retry_after(response)
+            except aiohttp.ClientConnectorError as error:
+                raise unreachable(reference, error) from error  # nobody is there: waiting is up to the caller
             except _FAILURES as error:
                 failure, wait = unreachable(reference, error), None
             if not failure.retryable or attempt > RETRIES:
@@ -151,11 +145,10 @@ class RegistrySession:
         """An answer whose body the caller reads; not tried again, except once to log in."""
         key = (reference.registry, reference.repository, push)
         for last in (False, True):
-            grant = self._grants.get(key)
-            sent = dict(headers or {})
-            if grant is not None and grant.authorization:
-                sent["Authorization"] = grant.authorization
-            async with self._send(method, self.url(reference, path), sent, body) as response:
+            url, sent = self.url(reference, path), dict(headers or {})
+            if key in self._grants and is_same_place(self._root(reference), url):
+                sent["Authorization"] = self._grants[key]
+            async with self._send(method, url, sent, body) as response:
                 if response.status == 401 and not last:
                     challenges = response.headers.getall("WWW-Authenticate", [])
                     if await self._log_in(key, reference, challenges):
@@ -167,11 +160,14 @@ class RegistrySession:
         """Where a path of the repository is; registries may also answer with places relative to themselves."""
         if isinstance(path, URL) and path.is_absolute():
             return path
-        plain = reference.is_loopback or reference.registry in self._access.plain_http
-        root = f"{'http' if plain else 'https'}://{reference.registry}"
-        if isinstance(path, URL):
-            return URL(root).join(path)
-        return URL(f"{root}/v2/{reference.repository}/{path}")
+        root = self._root(reference)
+        return root.join(path) if isinstance(path, URL) else URL(f"{root}v2/{reference.repository}/{path}")
+
+    def _root(self, reference: Reference) -> URL:
+        return URL(f"{'http' if self._is_plain(reference) else 'https'}://{reference.registry}/")
+
+    def _is_plain(self, reference: Reference) -> bool:
+        return reference.is_loopback or reference.registry in self._access.plain_http
 
     async def pause(self, attempt: int, wait: float | None) -> None:
         """Wait before the next try, as long as the registry asked for, within reason."""
@@ -209,14 +205,11 @@ class RegistrySession:
         for challenge in challenges:
             scheme, _, rest = challenge.partition(" ")
             asked = {name.lower(): quoted or bare for name, quoted, bare in _PARAMETER.findall(rest)}
-            before = self._grants.get(key)
             if scheme.lower() == "basic" and login is not None:
-                if before is not None and before.authorization == login.basic:
-                    return False
-                self._grants[key] = _Grant(login.basic, asked)
-                return True
+                known, self._grants[key] = self._grants.get(key), login.basic
+                return known != login.basic
             if scheme.lower() == "bearer" and asked.get("realm"):
-                self._grants[key] = _Grant(await self._token(reference, login, asked, push=key[2]), asked)
+                self._grants[key] = await self._token(reference, login, asked, push=key[2])
                 return True
         return False
 
@@ -224,8 +217,7 @@ class RegistrySession:
         if login is not None and login.registry_token:
             return f"Bearer {login.registry_token}"
         realm = URL(asked["realm"])
-        plain = reference.is_loopback or reference.registry in self._access.plain_http
-        if realm.scheme != "https" and not plain:
+        if realm.scheme != "https" and not self._is_plain(reference):
             raise RegistryRefused(f"{reference.registry} wants logins to be sent to {realm} without TLS")
         scope = f"repository:{reference.repository}:{'pull,push' if push else 'pull'}"
         query = {"scope": scope} | ({"service": asked["service"]} if asked.get("service") else {})
@@ -264,6 +256,11 @@ class RegistrySession:
 
 
 Failure = PackageNotFound | RegistryRefused | RegistryUnavailable
+
+
+def is_same_place(root: URL, url: URL) -> bool:
+    """Whether a URL that a registry names is its own. To others it may send us, but not with our login."""
+    return (root.scheme, root.host, root.port) == (url.scheme, url.host, url.port)
 
 
 def _proxy_for(url: URL) -> str | None:
