@@ -205,7 +205,9 @@ async def test_a_task_replaces_the_pod_that_an_earlier_run_left(stage: Stage) ->
         "KubeTask", **common, command=shell(f"""echo '{MARKER} {{"key":"run","value":"second"}}'""")
     )
     assert output == {"run": "second"}
-    with pytest.raises(PhaseFailed, match=r"while it ran|exit code 137"):
+    with pytest.raises(
+        PhaseFailed
+    ):  # its pod was ended, and it takes the new one for neither its own nor its to delete
         await task
 
 

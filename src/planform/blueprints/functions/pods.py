@@ -173,6 +173,7 @@ async def _followed(
     A log that breaks off is read again from its start, and what was passed on already is left out.
     """
     heard = _Once(output)
+    code: int | None = None
     try:
         async with asyncio.timeout(task.seconds):
             while True:
@@ -181,6 +182,10 @@ async def _followed(
                     await cluster.follow_log(target.namespace, target.name, task.listen, heard)
                 except LogBroken as error:
                     context.log(str(error))
+                except ApiError as error:
+                    if code is not None:
+                        return code  # it has ended, and somebody was quick to clean up
+                    raise PhaseFailed(f"cannot read the log of {target}: {error}") from error
                 code = _exit_code(await _status(context, target, uid), task.listen)
                 if code is not None and heard.is_complete:
                     return code
@@ -190,8 +195,6 @@ async def _followed(
                     await context.clock.sleep(_LOOK_SECONDS)
     except TimeoutError as error:
         raise PhaseFailed(f"{target} took longer than {task.seconds:g} s") from error
-    except ApiError as error:
-        raise PhaseFailed(f"cannot read the log of {target}: {error}") from error
 
 
 class _Once:
