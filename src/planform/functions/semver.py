@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from typing import Final, NamedTuple
 
 _TEXT: Final = re.compile(
@@ -43,6 +43,7 @@ class Semver(NamedTuple):
     pre: tuple[_Identifier, ...] = ()
 
 
+@lru_cache(maxsize=4096)
 def parse_semver(text: str, *, short: bool = False) -> Semver | None:
     """The version, or None if it is not one; `short` also takes `v1` and `1.2`, filled up with zeros."""
     match = _TEXT.match(text)
