@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -350,6 +351,26 @@ async def test_token_is_asked_for_where_the_registry_says(address: str, line: Li
     async with client(tmp_path / "eve") as eve:
         with pytest.raises(RegistryRefused):
             await eve.pull(reference)
+
+
+async def test_token_that_is_no_longer_taken_is_renewed(address: str, line: Line, tmp_path: Path) -> None:
+    await pushed(address, tmp_path / "here", "renewed")
+    reference = parse_reference(f"{line.address}/team/renewed:v1")
+    async with client(tmp_path / "ada", Credentials({line.address: Login(USER, PASSWORD)})) as ada:
+        for token in ("first", "second"):
+            line.token = token
+            assert await ada.tags(reference) == ["v1"]
+    assert len([request for request in line.requests if "/token?" in request]) == 2
+
+
+async def test_two_processes_can_fetch_the_same_at_once(address: str, tmp_path: Path) -> None:
+    image, name = await pushed(address, tmp_path / "here", "shared", noise=50_000)
+    store = BlobStore(tmp_path / "there")
+    with store.partial(max(image.manifest.layers, key=lambda layer: layer.size).digest).open("ab") as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_EX)  # what the other process does while it downloads
+        async with client(tmp_path / "there") as there:
+            assert (await there.pull(parse_reference(f"{address}/{name}"))).digest == image.digest
+    assert [file.stat().st_size for file in (tmp_path / "there" / "partial").iterdir()] == [0], "only theirs is left"
 
 
 async def test_mirror_is_asked_first_and_may_fail(address: str, line: Line, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -341,8 +342,6 @@ def vendoring(tmp_path: Path) -> Vendoring:
 def test_python_project_runs_from_its_package_with_its_dependencies(
     python_project: Callable[[], Path], blobs: BlobStore, tmp_path: Path
 ) -> None:
-    import subprocess
-
     program = python_program(python_project(), tmp_path / "scratch", vendoring=vendoring(tmp_path))
     paths = {file.path for file in program.files}
     assert {"app/function.py", "app/words/who.py", "lib/greetings.py", "lib/planform_sdk/__main__.py"} <= paths
@@ -362,6 +361,29 @@ def test_python_project_runs_from_its_package_with_its_dependencies(
     again = python_program(tmp_path / "greeter", tmp_path / "scratch2", vendoring=vendoring(tmp_path))
     digests = {assemble(blobs, source(FUNCTION_META), each).digest for each in (program, again)}
     assert len(digests) == 1
+
+
+def test_project_with_a_script_of_its_own_is_installed_and_started_by_it(
+    blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As functions written with other SDKs are: a build system, and one script that serves."""
+    pytest.importorskip("setuptools", reason="builds the project without an index")
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # pip's way to say: with what is installed here
+    root = tmp_path / "theirs"
+    (root / "served").mkdir(parents=True)
+    (root / "served" / "__init__.py").write_text("def cli():\n    print('served')\n    return 7\n")
+    (root / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[project]\nname = "theirs"\nversion = "1"\n[project.scripts]\nfunction = "served:cli"\n'
+        '[tool.setuptools]\npackages = ["served"]\n'
+    )
+    program = python_program(root, tmp_path / "scratch", vendoring=Vendoring(offline=True))
+    assert program.payload.paths == ("lib",)
+    command = unpack_process(assemble(blobs, source(FUNCTION_META), program), tmp_path / "unpacked")
+    done = subprocess.run(
+        command.arguments, cwd=command.directory, env=dict(command.environment), capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (7, b"served\n")
 
 
 def test_missing_dependency_is_told_in_pips_words(python_project: Callable[[], Path], tmp_path: Path) -> None:
