@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import CRD, SECRET, XRD
+from planform.api.names import CLUSTER_ROLE, CRD, SECRET, XRD
 from planform.client.protocol import Client, Patch, PatchType
 from planform.controllers.workbench import Workbench
 from tests.controllers.composing import (
@@ -198,3 +198,65 @@ def a_definition(group: str) -> Object:
             "versions": [version],
         },
     }
+
+
+HOSTILE = {
+    'composed resource "a" cannot be written as JSON: Integer exceeds': "{'data': {'x': 1%s}}" % ("0" * 30),
+    'composed resource "a" cannot be written as JSON: Recursion': "{'data': deep(400)}",
+    "the status that the functions want for the XR cannot be written as JSON": "{}|{'words': deep(252)}",
+    "the status that the functions want for the XR is not an object": "{}|['x']",
+    'composed resource "a": metadata.labels is not an object': "{'metadata': {'labels': ['x']}}",
+    'composed resource "a": metadata.name is not a text': "{'metadata': {'name': 5}}",
+    'composed resource "a": metadata.ownerReferences has': "{'metadata': {'ownerReferences': ['x']}}",
+}
+
+
+async def test_answers_that_cannot_be_applied_are_told_and_recorded(bench: Workbench, unique: str) -> None:
+    async with a_platform(bench, unique) as platform:
+        xrs = {}
+        for number, (words, answer) in enumerate(HOSTILE.items()):
+            resource, _, status = answer.partition("|")
+            text = ANSWERING.replace("RESOURCE", resource).replace("STATUS", status or "{}")
+            await platform.compose(script(text), name=f"{unique}-{number}")
+            xrs[words] = await platform.create(f"x{number}", compositionRef={"name": f"{unique}-{number}"})
+        for words, xr in xrs.items():
+            await platform.failed(xr, words)
+        await platform.at_rest(*xrs.values())
+        for xr in xrs.values():
+            assert 1 <= await platform.runs(xr) <= 2  # the second looks at what the first has told
+
+
+ANSWERING = """
+def deep(n):
+    found = {}
+    for _ in range(n):
+        found = {'in': found}
+    return found
+def main(req):
+    obj = {'apiVersion': 'v1', 'kind': 'ConfigMap'} | RESOURCE
+    desired = req['desired']
+    desired['resources'] = {'a': {'resource': obj}}
+    desired['composite']['resource'] = {'status': STATUS}
+    return {'desired': desired}
+"""
+
+
+async def test_what_is_cluster_scoped_is_composed_without_the_namespace_that_a_function_gave(
+    bench: Workbench, unique: str
+) -> None:
+    async with a_platform(bench, unique, scope="Cluster") as platform:
+        role: Object = {"_key": "role", "apiVersion": CLUSTER_ROLE.api_version, "kind": CLUSTER_ROLE.kind}
+        rules = [{"apiGroups": [unique], "resources": ["things"], "verbs": ["get"]}]
+        await platform.compose(
+            templates({**role, "metadata": {"name": unique, "namespace": NAMESPACE}, "rules": rules})
+        )
+        xr = await platform.create()
+        await platform.ready(xr)
+        await platform.at_rest(xr)
+        found = await platform.client.get(CLUSTER_ROLE, unique)
+        await platform.edit(CLUSTER_ROLE, found, {"rules": []})
+
+        async def again() -> bool:
+            return bool((await platform.client.get(CLUSTER_ROLE, unique))["rules"] == rules)
+
+        await eventually(again, "the change is seen, and put right")

@@ -22,10 +22,16 @@ from planform.composition.xr import (
     name_prefix,
 )
 from planform.errors import PlanformError
+from planform.functions.sending import digest_of
 from planform.functions.values import Ready, Resource, State
 from planform.machinery.names import child_name, subdomain_problems
 
 _DROPPED: Final = ("status",)
+_METADATA: Final = (
+    *((name, str, "a text") for name in ("name", "generateName", "namespace")),
+    *((name, dict, "an object") for name in ("labels", "annotations")),
+    ("ownerReferences", list, "a list"),
+)
 
 
 class PlanError(PlanformError):
@@ -36,12 +42,14 @@ class PlanError(PlanformError):
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """One desired resource, complete with name, labels, owner. `key` is its name in the composition."""
+    """One desired resource, complete with name, labels, owner. `key` is its name in the composition, `digest` that of
+    the object: the same again asks for nothing new."""
 
     key: str
     object: Object
     ready: bool
     exists: bool
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,8 @@ def plan(
     """Decide. `observed` are the XR's composed resources by key; `scope_of` says of a known kind if it is namespaced.
     `leftovers` are further resources that exist under a key, as when its kind was changed and the old one is not gone.
 
-    Raises PlanError for an object that cannot be applied: no kind, another controller, a bad name, a cluster-scoped
-    resource under a namespaced XR.
+    Raises PlanError for an object that cannot be applied: no kind, another controller, a bad name, malformed metadata,
+    a value that JSON cannot express, a cluster-scoped resource under a namespaced XR.
     """
     warnings: list[str] = []
     there = [*sorted(observed.items()), *leftovers]
@@ -100,7 +108,7 @@ def plan(
         apply=tuple(composed),
         delete=deletions,
         references=tuple(sorted(references, key=_reference_order)),
-        status=dict(desired.composite.resource.get("status") or {}),
+        status=_status(desired.composite.resource.get("status")),
         warnings=tuple(warnings),
     )
 
@@ -129,6 +137,7 @@ def _composed(
     if not isinstance(api_version, str) or not isinstance(kind, str) or not api_version or not kind:
         raise PlanError(f'composed resource "{key}" has no apiVersion or kind')
     metadata: Object = dict(wanted.get("metadata") or {})
+    _check_metadata(key, metadata)
     _place(xr, key, kind, metadata, scope_of.get((api_version, kind)), warnings)
     _name(xr, key, metadata, existing)
     metadata["labels"] = {**(metadata.get("labels") or {}), **_labels(xr)}
@@ -136,13 +145,39 @@ def _composed(
     metadata["ownerReferences"] = _owners(xr, key, metadata.get("ownerReferences") or [])
     obj: Object = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
     obj.update({name: value for name, value in wanted.items() if name not in obj and name not in _DROPPED})
-    return Composed(key, obj, resource.ready is Ready.TRUE, existing is not None)
+    try:
+        digest = digest_of(obj)
+    except TypeError as error:
+        raise PlanError(f'composed resource "{key}" cannot be written as JSON: {error}') from error
+    return Composed(key, obj, resource.ready is Ready.TRUE, existing is not None, digest)
+
+
+def _status(wanted: Any) -> Object:
+    if not isinstance(wanted or {}, dict):
+        raise PlanError("the status that the functions want for the XR is not an object")
+    try:
+        digest_of({"status": wanted})
+    except TypeError as error:
+        raise PlanError(f"the status that the functions want for the XR cannot be written as JSON: {error}") from error
+    return dict(wanted or {})
+
+
+def _check_metadata(key: str, metadata: Mapping[str, Any]) -> None:
+    """A function may answer anything; what is looked at here has to be what it should be."""
+    for name, kind, words in _METADATA:
+        value = metadata.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise PlanError(f'composed resource "{key}": metadata.{name} is not {words}')
+    if not all(isinstance(owner, dict) for owner in metadata.get("ownerReferences") or ()):
+        raise PlanError(f'composed resource "{key}": metadata.ownerReferences has an item that is not an object')
 
 
 def _place(xr: Object, key: str, kind: str, metadata: Object, namespaced: bool | None, warnings: list[str]) -> None:
-    """A namespaced XR's resources live in its namespace, whatever the function said."""
+    """A namespaced XR's resources live in its namespace, whatever the function said; what is cluster-scoped in none."""
     home = xr["metadata"].get("namespace")
     if not home:
+        if namespaced is False:
+            metadata.pop("namespace", None)
         return
     if namespaced is False:
         raise PlanError(f'composed resource "{key}" is a cluster-scoped {kind}, which a namespaced XR cannot compose')

@@ -243,7 +243,11 @@ def _canonical(value: object) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # nothing JSON knows: better some text than no run
+        pass
+    try:
         return orjson.dumps(value, default=str, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:  # an enormous number, or nested too deep
+        return orjson.dumps({"unwritable": str(error)})
 
 
 def _summary(run: Run, mask: RunMask) -> RunSummary:

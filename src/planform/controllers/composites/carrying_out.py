@@ -22,7 +22,6 @@ from planform.composition.xr import CLAIM_NAME_LABEL, CLAIM_NAMESPACE_LABEL, COM
 from planform.controllers.composites.thrash import dispute
 from planform.controllers.writing import merge
 from planform.errors import AlreadyExists, Conflict, NotFound, PlanformError
-from planform.functions.sending import digest_of
 
 ADOPT_ANNOTATION: Final = "planform.dev/adopt"
 _AT_ONCE: Final = 16
@@ -112,27 +111,26 @@ async def apply_changed(
     outcome, manager = Applied(), composed_manager(xr)
     waiting = []
     for composed in plan.apply:
-        intent = digest_of(composed.object)
         found = observed.get(composed.key) if composed.exists else None
-        if found is not None and before.get(composed.key) == intent:
+        if found is not None and before.get(composed.key) == composed.digest:
             if contains(found, composed.object):
-                outcome.intents[composed.key] = intent
+                outcome.intents[composed.key] = composed.digest
                 continue
             outcome.dispute = outcome.dispute or dispute(composed.object, found, ours=manager)
-        waiting.append((composed, intent))
+        waiting.append(composed)
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
         results = await asyncio.gather(
-            *(_apply(client, xr, each, manager, own_write) for each, _ in part), return_exceptions=True
+            *(_apply(client, xr, each, manager, own_write) for each in part), return_exceptions=True
         )
-        for (composed, intent), result in zip(part, results, strict=True):
+        for composed, result in zip(part, results, strict=True):
             if isinstance(result, PlanformError):
                 outcome.errors[composed.key] = result
             elif isinstance(result, BaseException):
                 raise result
             else:
                 outcome.writes += _version(result) != _version(observed.get(composed.key))
-                outcome.intents[composed.key] = intent
+                outcome.intents[composed.key] = composed.digest
     return outcome
 
 
