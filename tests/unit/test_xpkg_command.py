@@ -86,6 +86,13 @@ def test_base_image_makes_a_package_for_crossplane_too(run: Run, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("greeter")
+def test_function_without_a_program_is_built_with_a_word_of_warning(run: Run) -> None:
+    made = run("xpkg", "build", "-f", "package", "-o", "json")
+    assert built(made)["runtime"] is None
+    assert "brings no program, so nobody can run it" in made.err
+
+
+@pytest.mark.usefixtures("greeter")
 def test_provider_of_one_executable_is_packaged(run: Run) -> None:
     meta = {"apiVersion": "meta.pkg.crossplane.io/v1", "kind": "Provider", "metadata": {"name": "provider-greet"}}
     write("package/crossplane.yaml", meta)
@@ -105,7 +112,11 @@ def test_image_in_a_file_becomes_a_function(run: Run, tmp_path: Path, flag: str,
 
 
 def test_configuration_is_started_built_and_shown(run: Run) -> None:
-    assert run("xpkg", "init", "platform").code == 0
+    assert built(run("xpkg", "init", "platform", "-o", "json")) == {
+        "directory": "platform",
+        "kind": "Configuration",
+        "name": "platform",
+    }
     write(
         "platform/xrd.yaml",
         {

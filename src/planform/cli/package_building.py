@@ -18,7 +18,8 @@ from planform.cli.package_showing import described
 from planform.errors import UsageError
 from planform.packages.blobs import BlobStore, Image
 from planform.packages.building import Program, Source, assemble, file_name, read_source
-from planform.packages.payloads import Payload, RuntimeKind, is_planform_only
+from planform.packages.oci import this_platform
+from planform.packages.payloads import Payload, RuntimeKind, is_planform_only, payload_of
 from planform.packages.programs import Vendoring, executable_program, python_program
 from planform.packages.tarballs import write_xpkg
 from planform.packages.xpkg import PackageKind
@@ -56,7 +57,12 @@ def _common(command: F) -> F:
             type=click.Path(dir_okay=False, path_type=Path),
             help="Write here.  [default: NAME-DIGEST.xpkg]",
         ),
-        click.option("--platform", default="", metavar="OS/ARCH", help="Which one of an image for several platforms."),
+        click.option(
+            "--platform",
+            default="",
+            metavar="OS/ARCH",
+            help="Which one of an image for several platforms.  [default: this machine's]",
+        ),
         click.option("--ignore", multiple=True, metavar="GLOB", help="YAML files to leave out."),
         click.option(
             "-e",
@@ -189,7 +195,8 @@ async def _program(request: Build, blobs: BlobStore, scratch: Path) -> tuple[Pro
     """The program of the package, and the image below it."""
 
     async def image(where: str) -> Image:
-        return await find_image(where, blobs, request.registry, platform=request.platform)
+        platform = request.platform or str(this_platform())
+        return await find_image(where, blobs, request.registry, platform=platform)
 
     if request.oneshot is not None:
         return Program(Payload(RuntimeKind.ONESHOT)), await image(str(request.oneshot))
@@ -212,6 +219,8 @@ def _tell(request: Build, source: Source, image: Image, path: Path) -> None:
     if is_planform_only(image):
         why = "its image runs once for each call" if request.oneshot is not None else "it has no --base-image"
         say(f"{path} is for planform only, and does not run on Crossplane: {why}")
+    if source.package.kind is not PackageKind.CONFIGURATION and payload_of(image) is None:
+        say(f"{path} brings no program, so nobody can run it: name one with --executable or --embed-runtime-image")
     if request.output == "text":
         click.echo(path)
     else:

@@ -40,7 +40,8 @@ for command in (build, push, pull):
 @click.argument("name")
 @click.option("--kind", type=_KINDS, default="configuration", show_default=True, help="What it is to be.")
 @click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where.  [default: ./NAME]")
-def init(name: str, kind: str, directory: Path | None) -> None:
+@output_option("text", "json", "yaml", default="text")
+def init(name: str, kind: str, directory: Path | None, output: str) -> None:
     """Start a package: a directory with its crossplane.yaml. For functions in Python: `planform function init`."""
     for problem in label_problems(name):
         raise UsageError(f'"{name}" cannot be the name of a package: {problem}')
@@ -57,6 +58,8 @@ def init(name: str, kind: str, directory: Path | None) -> None:
     (target / "crossplane.yaml").write_text(yamlish.dump(meta))
     say(f"{target} is ready: put the objects it installs beside crossplane.yaml, then")
     say(f"  planform xpkg build -f {target}")
+    if output != "text":
+        write_data({"directory": str(target), "kind": meta["kind"], "name": name}, output)
 
 
 @xpkg.command()
