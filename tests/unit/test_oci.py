@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import gzip
 import json
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,21 @@ def test_sweeping_keeps_what_is_named(blobs: BlobStore) -> None:
     assert blobs.read(keep, 10) == b"keep"
     with pytest.raises(PackageNotFound):
         blobs.read(drop, 10)
+
+
+def test_sweeping_leaves_downloads_alone_that_go_on(blobs: BlobStore) -> None:
+    with blobs.partial(DIGEST).open("ab") as running:
+        fcntl.flock(running, fcntl.LOCK_EX)
+        assert blobs.sweep([]) == 0
+    assert blobs.partial(DIGEST).exists()
+
+    def chunks() -> Iterator[bytes]:
+        yield b"first"
+        assert blobs.sweep([]) == 0
+        yield b"second"
+
+    digest, size = blobs.add_stream(chunks())
+    assert (blobs.read(digest, 100), size) == (b"firstsecond", 11)
 
 
 # -- files of others

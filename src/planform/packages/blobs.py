@@ -9,6 +9,8 @@ Content is checked while it is written and appears under its name only when it i
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -86,13 +88,15 @@ class BlobStore:
         handle, name = tempfile.mkstemp(dir=self._partial, prefix="new-")
         try:
             with os.fdopen(handle, "wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # or a sweep would take it for the rest of a crash
                 for chunk in chunks:
                     size += len(chunk)
                     if limit is not None and size > limit:
                         raise PackageTooLarge(f"{where} is larger than {limit} bytes")
                     digest.update(chunk)
                     file.write(chunk)
-            self._publish(Path(name), f"sha256:{digest.hexdigest()}")
+                file.flush()
+                self._publish(Path(name), f"sha256:{digest.hexdigest()}")
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
@@ -123,12 +127,18 @@ class BlobStore:
         return Descriptor(noted["mediaType"], noted["digest"], noted["size"])
 
     def sweep(self, keep: Collection[str]) -> int:
-        """Remove all content but this, and what is left of interrupted downloads; gives the bytes that are free now."""
-        kept, freed = {_hex(digest) for digest in keep}, 0
-        for file in (*self._blobs.iterdir(), *self._partial.iterdir()):
-            if file.parent != self._blobs or file.name not in kept:
+        """Remove all content but this, and what is left of interrupted downloads; gives the bytes that are free now.
+
+        What is being written meanwhile stays, also if another process writes it.
+        """
+        kept = {_hex(digest) for digest in keep}
+        unused = [file for file in self._blobs.iterdir() if file.name not in kept]
+        left = [file for file in self._partial.iterdir() if not _is_locked(file)]
+        freed = 0
+        for file in (*unused, *left):
+            with contextlib.suppress(FileNotFoundError):
                 freed += file.stat().st_size
-                file.unlink(missing_ok=True)
+                file.unlink()
         return freed
 
     def _publish(self, file: Path, digest: str) -> None:
@@ -214,6 +224,17 @@ def temporary_store() -> Iterator[BlobStore]:
 def chunks_of(stream: BinaryIO) -> Iterator[bytes]:
     while chunk := stream.read(_CHUNK):
         yield chunk
+
+
+def _is_locked(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass  # whoever had it is done with it
+    return False
 
 
 def _hex(digest: str) -> str:

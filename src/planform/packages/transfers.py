@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,18 +164,42 @@ def _reserved(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
     Should another process be at it, this one downloads to a file of its own, which is not kept.
     """
-    with path.open("ab", buffering=0) as shared:
+    shared = _locked(path)
+    if shared is not None:
+        with shared:
+            yield shared, path
+        return
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix="also-")
+    try:
+        with os.fdopen(handle, "ab", buffering=0) as file:
+            yield file, Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _locked(path: Path) -> BinaryIO | None:
+    """The file, if nobody else has it.
+
+    Whoever had it may have finished between our opening and locking it; then what we hold has become content that must
+    not change any more, and the file is opened anew.
+    """
+    while True:
+        file = path.open("ab", buffering=0)
         try:
-            fcntl.flock(shared, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(path, file):
+                return file
         except BlockingIOError:
-            own = path.with_name(f"{path.name}.{os.getpid()}")
-            try:
-                with own.open("wb", buffering=0) as file:
-                    yield file, own
-            finally:
-                own.unlink(missing_ok=True)
-            return
-        yield shared, path
+            file.close()
+            return None
+        file.close()
+
+
+def _is_still(path: Path, file: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 async def _content(blobs: BlobStore, descriptor: Descriptor) -> AsyncIterator[bytes]:
