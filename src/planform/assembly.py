@@ -125,6 +125,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             record=_recorder(journal),
         )
         composites = CompositeControllers(tools, functions, memory=journal)
+        stack.callback(composites.close)
         compositions.start()
         usages = UsageController(bench, parts.usage_guard)
         usages.start()

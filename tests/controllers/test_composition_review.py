@@ -10,8 +10,9 @@ import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import CLUSTER_ROLE, CRD, SECRET, XRD
-from planform.client.protocol import Client, Patch, PatchType
+from planform.client.protocol import Client, ObjectList, Patch, PatchType
 from planform.controllers.workbench import Workbench
+from planform.errors import ServiceUnavailable
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -260,3 +261,33 @@ async def test_what_is_cluster_scoped_is_composed_without_the_namespace_that_a_f
             return bool((await platform.client.get(CLUSTER_ROLE, unique))["rules"] == rules)
 
         await eventually(again, "the change is seen, and put right")
+
+
+class BusyClient:
+    """The bench's client, but the server cannot be asked for a list of one group's kinds the first few times."""
+
+    def __init__(self, client: Client, group: str, times: int) -> None:
+        self._client = client
+        self._group = group
+        self.left = times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def list(self, kind: GroupVersionKind, **more: Any) -> ObjectList:
+        if kind.group == self._group and self.left:
+            self.left -= 1
+            raise ServiceUnavailable("the server is busy")
+        return await self._client.list(kind, **more)
+
+
+async def test_xrs_are_counted_also_if_they_cannot_be_listed_at_first(bench: Workbench, unique: str) -> None:
+    client = BusyClient(bench.client, f"{unique}.example.org", 4)
+    async with a_platform(replace(bench, client=cast(Client, client)), unique) as platform:
+        controllers = platform.controllers
+        assert controllers is not None
+
+        async def complete() -> bool:
+            return not client.left and controllers.population.complete()
+
+        await eventually(complete, "all XRs are known")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,15 +15,19 @@ from planform.controllers.composites.fleet import Definition, Fleet, Memory
 from planform.controllers.composites.passes import CompositeReconciler, Tools
 from planform.controllers.function_catalogue import LiveFunctions
 from planform.controllers.population import XrKey
+from planform.errors import PlanformError
 from planform.reconcile.controller import Controller
 from planform.reconcile.queue import Priority
 from planform.reconcile.sources import Source, to_self
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
 class _Running:
     fleet: Fleet
     controller: Controller[ObjectKey]
+    counting: asyncio.Task[None]
 
     def wake(self, keys: Iterable[ObjectKey]) -> None:
         for key in list(keys):
@@ -37,7 +42,6 @@ class CompositeControllers:
         self._bench = tools.bench
         self._memory = memory
         self._running: dict[str, _Running] = {}
-        self._counting: set[asyncio.Task[None]] = set()
         tools.compositions.subscribe(self._composition_changed)
         functions.subscribe(self._functions_changed)
 
@@ -64,6 +68,11 @@ class CompositeControllers:
             del self._running[xrd_name]
             self._tools.population.leave(running.fleet.definition.group_kind)
 
+    def close(self) -> None:
+        """Begin nothing more; the plane's owner ends the controllers."""
+        for running in self._running.values():
+            running.counting.cancel()
+
     def _run(self, definition: Definition, fleet: Fleet) -> None:
         name = _name(definition.name)
 
@@ -77,20 +86,36 @@ class CompositeControllers:
 
         reconciler = CompositeReconciler(fleet, self._tools, watch=watch)
         controller = self._bench.controller(name, reconciler.reconcile, backoff=Backoff(first=1, most=30))
-        self._running[definition.name] = _Running(fleet, controller)
         self._tools.population.expect(definition.group_kind)
+        counting = asyncio.create_task(self._count(definition, fleet), name=f"count {definition.group_kind}")
+        self._running[definition.name] = _Running(fleet, controller, counting)
         self._bench.plane.start(controller, [Source(definition.kind, to_self, is_echo=fleet.is_echo)])
         fleet.unwatch_all()
         watch()
-        task = asyncio.create_task(self._count(definition, fleet), name=f"count {definition.group_kind}")
-        self._counting.add(task)
-        task.add_done_callback(self._counting.discard)
 
     async def _end(self, xrd_name: str) -> None:
+        running = self._running.get(xrd_name)
+        if running is not None:
+            running.counting.cancel()
         await self._bench.plane.stop(_name(xrd_name))
 
     async def _count(self, definition: Definition, fleet: Fleet) -> None:
         """Say of every XR that is there which revision it uses, before anybody may conclude that one is unused."""
+        backoff, failures = Backoff(first=0.2, most=30), 0
+        while True:
+            try:
+                live = await self._seed(definition)
+                break
+            except PlanformError as error:
+                failures += 1
+                if failures == 1:
+                    _logger.warning("counting %s: %s; trying again", definition.group_kind, error)
+                await self._bench.clock.sleep(backoff.delay(failures, self._bench.rng))
+        self._tools.population.heard(definition.group_kind)
+        fleet.forget_missing(live)
+
+    async def _seed(self, definition: Definition) -> set[str]:
+        """Tell the population of every XR that is there; gives their uids."""
         population, live = self._tools.population, set[str]()
         async for page in list_pages(self._bench.client, definition.kind):
             for xr in page.items:
@@ -105,8 +130,7 @@ class CompositeControllers:
                         (fields.get("compositionRevisionSelector") or {}).get("matchLabels"),
                     )
             await asyncio.sleep(0)
-        population.heard(definition.group_kind)
-        fleet.forget_missing(live)
+        return live
 
     def _composition_changed(self, composition: str) -> None:
         for running in self._running.values():
