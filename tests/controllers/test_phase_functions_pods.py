@@ -286,6 +286,28 @@ async def test_files_of_every_pod_are_backed_up_restored_and_forgotten(stage: St
         await stage.runner.run("RestoreDataAll", **info, image="i", pods="db-7")
 
 
+async def test_a_volume_is_copied_and_restored_through_pods_that_mount_it(stage: Stage, tmp_path: Path) -> None:
+    inside = tmp_path / "volume"
+    inside.mkdir()
+    (inside / "f").write_text("precious")
+    stage.kubelet.paths["/mnt/vol_data/claim"] = inside
+    stage.runner.params["Profile"] = file_profile(str(tmp_path / "location"))
+    common: dict[str, Any] = {"namespace": stage.namespace, "podOverride": stage.override}
+    made = await stage.runner.run("CopyVolumeData", **common, volume="claim", dataArtifactPrefix="volumes")
+    assert made["backupArtifactLocation"] == f"volumes/{stage.namespace}/claim"
+    (inside / "f").unlink()
+    await stage.runner.run(
+        "RestoreData",
+        "v1.0.0",
+        **common,
+        volumes={"claim": "/mnt/vol_data/claim"},
+        backupArtifactPrefix=made["backupArtifactLocation"],
+        backupTag=made["backupTag"],
+    )
+    assert (inside / "f").read_text() == "precious"
+    await _no_pods(stage)
+
+
 async def test_a_pod_needs_an_image(stage: Stage) -> None:
     with pytest.raises(ArgumentInvalid, match='"image" is needed on Kubernetes'):
         await stage.runner.run("KubeTask", "v0.1.0", command=["true"])

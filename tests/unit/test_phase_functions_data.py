@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,18 @@ async def test_a_restore_does_not_follow_links_out_of_its_target(tmp_path: Path)
     await restore(runner, target, made["backupID"])
     assert list(outside.iterdir()) == []
     assert contents(target) == contents(tmp_path / "source")
+
+
+async def test_a_volume_is_a_directory_without_a_cluster(tmp_path: Path) -> None:
+    runner = PhaseRunner(params={"Profile": file_profile("place")}, here=Surroundings(data=tmp_path))
+    filled(tmp_path / "directories" / "vol")
+    made = await runner.run("CopyVolumeData", namespace="n", volume="vol", dataArtifactPrefix="v")
+    assert (made["backupArtifactLocation"], made["fileCount"]) == ("v/n/vol", "4")
+    shutil.rmtree(tmp_path / "directories" / "vol" / "deep")
+    await runner.run(
+        "RestoreData", "v1.0.0", backupArtifactPrefix=made["backupArtifactLocation"], backupTag=made["backupTag"]
+    )
+    assert (tmp_path / "directories" / "vol" / "deep" / "er" / "big").stat().st_size == CHUNK + 1234
 
 
 async def test_which_backup_must_be_said_once(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ KANISTER = {
     "DeleteData": {"namespace", "backupArtifactPrefix"},
     "BackupDataStats": {"namespace", "backupArtifactPrefix", "backupID"},
     "CheckRepository": {"backupArtifactPrefix"},
+    "BackupDataAll": {"namespace", "container", "includePath", "backupArtifactPrefix"},
+    "RestoreDataAll": {"namespace", "image", "backupArtifactPrefix", "backupInfo"},
+    "DeleteDataAll": {"namespace", "backupArtifactPrefix", "backupInfo"},
+    "CopyVolumeData": {"namespace", "volume", "dataArtifactPrefix"},
     "CreateCSISnapshot": {"pvc", "namespace", "snapshotClass"},
     "CreateRDSSnapshot": {"instanceID"},
 }
@@ -101,7 +105,7 @@ def test_functions_that_kanister_dropped_are_known_to_be_gone(catalogue: PhaseCa
 
 
 def test_functions_that_cannot_run_here_say_why_before_anything_runs(catalogue: PhaseCatalogue) -> None:
-    for name in ("CreateCSISnapshot", "RestoreRDSSnapshot", "CopyVolumeData"):
+    for name in ("CreateCSISnapshot", "RestoreRDSSnapshot", "DeleteCSISnapshotContent"):
         function = catalogue.resolve(Ask(name)).function
         assert function.unavailable is not None
         assert all("here" in function.unavailable(Surroundings(engine=engine)) for engine in ("embedded", "kubernetes"))

@@ -7,7 +7,7 @@ waiting        Wait, WaitV2
 objects        KubeOps
 scaling        ScaleWorkload
 http_request   HTTPRequest
-data           BackupData, RestoreData, DeleteData, BackupDataStats, CheckRepository, LocationDelete
+data           BackupData, RestoreData, CopyVolumeData, DeleteData, BackupDataStats, CheckRepository, LocationDelete
 data_all       BackupDataAll, RestoreDataAll, DeleteDataAll
 postgres       PostgresBackup, PostgresRestore
 elsewhere      names of functions that cannot run here, and why

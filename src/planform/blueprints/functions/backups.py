@@ -21,10 +21,13 @@ from planform.blueprints.functions.archives import Tell, fetch, pack, store_arch
 from planform.blueprints.functions.cluster import open_cluster
 from planform.blueprints.functions.commands import exec_command
 from planform.blueprints.functions.locations import open_location
+from planform.blueprints.functions.pods import CONTAINER, mounting, open_pod
 from planform.blueprints.functions.policy import Policy
 from planform.blueprints.functions.repository import Damaged, Manifest, Repository, open_repository
 from planform.clock import timestamp
 
+DEFAULT_IMAGE: Final = "docker.io/library/busybox:stable"
+"""For pods that only mount volumes: it has `sh` and `tar`."""
 WHICH: Final = ("backupTag", "backupIdentifier")
 
 
@@ -113,27 +116,39 @@ async def _packed(context: PhaseContext, args: Arguments, policy: Policy, stream
 async def _unpacked(
     context: PhaseContext, args: Arguments, policy: Policy, stream: IO[bytes], manifest: Manifest
 ) -> None:
-    path = args.text("restorePath", "") or manifest.source
+    claims = {claim: str(path) for claim, path in args.table("volumes", {}).items()}
+    path = args.text("restorePath", "") or (next(iter(claims.values())) if len(claims) == 1 else manifest.source)
     if not path or path == "/":
         raise ArgumentInvalid(f'{args.of}: argument "restorePath" is needed')
-    if args.get("volumes"):
-        raise ArgumentInvalid(f'{args.of}: argument "volumes" is not supported, name a running pod that mounts them')
-    if context.here.engine == "kubernetes":
-        async with open_cluster(context) as cluster:
-            command = ["tar", "-C", path, "-xf", "-"]
-            ended = await exec_command(
-                context,
-                cluster,
-                args.text("namespace"),
-                args.text("pod"),
-                args.text("container", ""),
-                command,
-                lambda chunk: context.log(chunk.decode(errors="replace")),
-                stdin=stream,
-            )
-        ended.check(f'tar in pod "{args.text("pod")}"')
-    else:
+    if context.here.engine != "kubernetes":
+        if claims:
+            raise ArgumentInvalid(f'{args.of}: argument "volumes" is for Kubernetes, set restorePath')
         await asyncio.to_thread(unpack, stream, policy.directory(context, path, below="directories"))
+    elif claims:
+        if args.get("pod"):
+            raise ArgumentInvalid(f"{args.of}: exactly one of pod and volumes is needed")
+        task = mounting(args.text("namespace"), args.text("image", DEFAULT_IMAGE), claims)
+        async with open_pod(context, args, task) as (target, _):
+            await _untarred(context, target.namespace, target.name, CONTAINER, path, stream)
+    else:
+        await _untarred(context, args.text("namespace"), args.text("pod"), args.text("container", ""), path, stream)
+
+
+async def _untarred(
+    context: PhaseContext, namespace: str, pod: str, container: str, path: str, stream: IO[bytes]
+) -> None:
+    async with open_cluster(context) as cluster:
+        ended = await exec_command(
+            context,
+            cluster,
+            namespace,
+            pod,
+            container,
+            ["tar", "-C", path, "-xf", "-"],
+            lambda chunk: context.log(chunk.decode(errors="replace")),
+            stdin=stream,
+        )
+    ended.check(f'tar in pod "{pod}"')
 
 
 async def verify(repository: Repository, manifest: Manifest) -> None:

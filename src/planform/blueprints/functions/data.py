@@ -8,7 +8,8 @@ How Kanister's arguments are read here:
     backupArtifactPrefix  the repository, a path below the profile's prefix; a leading bucket name is dropped
     backupTag, backupID, backupIdentifier   the id of a backup: here they are one
     restorePath           where to put the files; by default where they came from
-    image, insecureTLS, pod*      taken and not needed: no tool runs in a pod
+    volume, volumes       claims that a pod of `image` mounts; on the embedded engine `volume` is a directory
+    insecureTLS           taken and not needed: the profile says whether any certificate will do
 
 v0.0.0 keeps each backup as an archive of its own. v1.0.0 keeps files in pieces that backups share, so that a second
 backup stores only what changed, and reads what v0.0.0 wrote.
@@ -21,8 +22,18 @@ from typing import Any, Final
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, phase_function
 from planform.blueprints.errors import ArgumentInvalid
-from planform.blueprints.functions.backups import WHICH, back_up, one_of, opened, path_below, restore, verify
+from planform.blueprints.functions.backups import (
+    DEFAULT_IMAGE,
+    WHICH,
+    back_up,
+    one_of,
+    opened,
+    path_below,
+    restore,
+    verify,
+)
 from planform.blueprints.functions.locations import open_location
+from planform.blueprints.functions.pods import CONTAINER, mounting, open_pod
 from planform.blueprints.functions.policy import Policy
 from planform.blueprints.functions.repository import RepositoryMissing, WrongKey
 
@@ -160,6 +171,33 @@ async def check_repository(
         missing = True
     told = {True: "true", False: "false"}
     return {"passwordIncorrect": told[wrong], "repoUnavailable": told[missing], "version": context.version}
+
+
+@phase_function(
+    "CopyVolumeData",
+    required=["namespace", "volume", "dataArtifactPrefix"],
+    arguments=["image", "mountPath", *_KEYS, *_POD],
+    resumable=True,
+)
+async def copy_volume_data(
+    context: PhaseContext,
+    args: Arguments,
+    *,
+    policy: Policy = Policy(),  # noqa: B008  # frozen
+) -> dict[str, Any]:
+    """Keeps all of a volume: a claim, which a pod mounts, or on the embedded engine a directory."""
+    namespace, volume = args.text("namespace"), args.text("volume")
+    prefix = "/".join([args.text("dataArtifactPrefix").rstrip("/"), namespace, volume.strip("/")])
+    path = args.text("mountPath", f"/mnt/vol_data/{volume}")
+    given = Arguments({**args, "backupArtifactPrefix": prefix, "includePath": volume}, of=args.of)
+    if context.here.engine == "kubernetes":
+        task = mounting(namespace, args.text("image", DEFAULT_IMAGE), {volume: path})
+        async with open_pod(context, args, task) as (target, _):
+            given |= {"includePath": path, "pod": target.name, "container": CONTAINER}
+            made = await back_up(context, given, policy, as_files=True)
+    else:
+        made = await back_up(context, given, policy, as_files=True)
+    return {**made, "backupRoot": given["includePath"], "backupArtifactLocation": prefix}
 
 
 @phase_function("LocationDelete", required=["artifact"], resumable=True)

@@ -11,8 +11,6 @@ from planform.blueprints.contract import PhaseFunction, Surroundings
 from planform.blueprints.errors import EngineNotSupported
 
 _RDS: Final = ("credentialsSource", "credentialsSecret", "region")
-_POD: Final = ("podOverride", "podAnnotations", "podLabels")
-_KEYS: Final = ("encryptionKey", "insecureTLS")
 _EXPORT: Final = (
     "username",
     "password",
@@ -30,7 +28,6 @@ _CSI: Final = (
     "CSI snapshots are not managed here; create VolumeSnapshot objects with KubeOps and wait for them with Wait"
 )
 _CLOUD: Final = "Amazon RDS is not managed here; a KubeTask with an image that has the AWS tools can call it"
-_VOLUMES: Final = "volumes are not mounted here; BackupData and RestoreData read and write files through a running pod"
 
 _NAMES: Final = {
     "CreateCSISnapshot": (("pvc", "namespace", "snapshotClass"), ("name", "labels"), _CSI),
@@ -46,7 +43,6 @@ _NAMES: Final = {
     "ExportRDSSnapshotToLocation": (("namespace", "instanceID", "snapshotID", "dbEngine"), _EXPORT, _CLOUD),
     "RestoreRDSSnapshot": (("instanceID",), ("snapshotID", "backupID", "namespace", "dbEngine", *_EXPORT), _CLOUD),
     "DeleteRDSSnapshot": ((), ("snapshotID", "dbEngine", *_RDS), _CLOUD),
-    "CopyVolumeData": (("namespace", "volume", "dataArtifactPrefix"), ("image", "mountPath", *_KEYS, *_POD), _VOLUMES),
 }
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ from planform.errors import AlreadyExists, ApiError, Conflict, NotFound
 from planform.machinery.patches import merge_patch
 
 POD: Final = GroupVersionKind("", "v1", "Pod")
+CONTAINER: Final = "container"
+IDLE: Final = ("sh", "-c", "trap 'exit 0' TERM; sleep 86400 & wait")
+"""The command of a container that others run commands in; it ends within a day, whatever becomes of us."""
 POD_ARGUMENTS: Final = ("podOverride", "podAnnotations", "podLabels")
 STUCK: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
@@ -52,16 +55,35 @@ async def run_pod(context: PhaseContext, args: Arguments, task: PodTask, output:
 
     The pod is gone, or on its way out, when this returns or is cancelled.
     """
+    async with open_cluster(context) as cluster, open_pod(context, args, task) as (target, uid):
+        return await _followed(context, cluster, target, uid, task, output)
+
+
+@asynccontextmanager
+async def open_pod(context: PhaseContext, args: Arguments, task: PodTask) -> AsyncIterator[tuple[Reference, str]]:
+    """A pod that has started, with its uid, for the length of the block. Raises PhaseFailed if it cannot start."""
     pod = pod_object(context, args, task)
     target = Reference(POD, pod["metadata"]["name"], task.namespace)
     uid = await _made(context, pod, target)
     try:
-        async with open_cluster(context) as cluster:
-            await _started(context, target, uid, task)
-            return await _followed(context, cluster, target, uid, task, output)
+        await _started(context, target, uid, task)
+        yield target, uid
     finally:
         with suppress(NotFound, Conflict):
             await context.client.delete(POD, target.name, namespace=target.namespace, uid=uid)
+
+
+def mounting(namespace: str, image: str, claims: Mapping[str, str], **more: Any) -> PodTask:
+    """A pod with one container that sees volume claims at these paths."""
+    names = {claim: f"vol-{index}" for index, claim in enumerate(claims)}
+    container = {
+        "name": CONTAINER,
+        "image": image,
+        "command": list(more.pop("command", IDLE)),
+        "volumeMounts": [{"name": names[claim], "mountPath": path} for claim, path in claims.items()],
+    }
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
+    return PodTask(namespace=namespace, containers=[container], listen=CONTAINER, volumes=volumes, **more)
 
 
 def pod_object(context: PhaseContext, args: Arguments, task: PodTask) -> Object:

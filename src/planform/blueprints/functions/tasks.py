@@ -23,12 +23,11 @@ from planform.blueprints.contract import ContainerTask, PhaseContext, phase_func
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
 from planform.blueprints.functions.durations import seconds_of
 from planform.blueprints.functions.markers import MarkerReader
-from planform.blueprints.functions.pods import POD_ARGUMENTS, PodTask, run_pod
+from planform.blueprints.functions.pods import CONTAINER, POD_ARGUMENTS, PodTask, mounting, run_pod
 from planform.blueprints.functions.processes import Exit, limits_for, run_process
 from planform.machinery.quantity import QuantityError, parse_quantity
 
 TASK_SECONDS: Final = 3600.0
-_CONTAINER: Final = "container"
 _SHARED: Final = "shared"
 
 
@@ -90,13 +89,13 @@ async def _in_pod(context: PhaseContext, args: Arguments, task: Task, reader: Ma
         raise ArgumentInvalid(f'{args.of}: argument "image" is needed on Kubernetes')
     if task.stdin:
         raise ArgumentInvalid(f'{args.of}: argument "stdin" is for processes; pods have none')
-    container: dict[str, Any] = {"name": _CONTAINER, "image": task.image, "command": list(task.command)}
+    container: dict[str, Any] = {"name": CONTAINER, "image": task.image, "command": list(task.command)}
     if task.environment:
         container["env"] = [{"name": key, "value": value} for key, value in sorted(task.environment.items())]
     if task.memory is not None:
         container["resources"] = {"limits": {"memory": str(task.memory)}}
     namespace = args.text("namespace", context.namespace or "default")
-    pod = PodTask(namespace=namespace, containers=[container], listen=_CONTAINER, seconds=task.seconds)
+    pod = PodTask(namespace=namespace, containers=[container], listen=CONTAINER, seconds=task.seconds)
     return await run_pod(context, args, pod, reader.feed)
 
 
@@ -130,22 +129,12 @@ async def _here(context: PhaseContext, args: Arguments, task: Task, reader: Mark
 async def prepare_data(context: PhaseContext, args: Arguments) -> dict[str, Any]:
     """Runs a command in a pod that mounts volume claims: those given, or all that the action's workload mounts."""
     claims = {key: str(value) for key, value in args.table("volumes", _claims(context)).items()}
-    mounts = [{"name": f"vol-{index}", "mountPath": path} for index, path in enumerate(claims.values())]
-    volumes = [
-        {"name": f"vol-{index}", "persistentVolumeClaim": {"claimName": claim}} for index, claim in enumerate(claims)
-    ]
-    container = {
-        "name": _CONTAINER,
-        "image": args.text("image"),
-        "command": _command(args, "command"),
-        "volumeMounts": mounts,
-    }
     reader = MarkerReader(context.log)
-    pod = PodTask(
-        namespace=args.text("namespace"),
-        containers=[container],
-        listen=_CONTAINER,
-        volumes=volumes,
+    pod = mounting(
+        args.text("namespace"),
+        args.text("image"),
+        claims,
+        command=_command(args, "command"),
         service_account=args.text("serviceaccount", ""),
     )
     code = await run_pod(context, args, pod, reader.feed)
