@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from planform.blueprints.contract import Surroundings
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
 from planform.blueprints.functions import Policy
+from planform.blueprints.functions.archives import unpack
 from planform.blueprints.functions.repository import CHUNK, Damaged, WrongKey
 from tests.harness.phases import PhaseRunner, file_profile, s3_profile
 from tests.harness.s3 import KEY, SECRET, S3Server, s3_server
@@ -46,6 +49,11 @@ def filled(directory: Path) -> Path:
     (directory / "name with spaces \u00e9").write_text("x")
     (directory / "link").symlink_to("a.txt")
     (directory / "a.txt").chmod(0o640)
+    (directory / "nothing").chmod(0o666)
+    (directory / "empty").chmod(0o2775)
+    if os.geteuid() == 0:
+        os.chown(directory / "deep", 12345, 54321)
+        os.chown(directory / "a.txt", 12345, 54321)
     return directory
 
 
@@ -56,7 +64,9 @@ def contents(directory: Path) -> dict[str, Any]:
         if path.is_symlink():
             found[name] = ("link", os.readlink(path))  # noqa: PTH115  # the text itself
         else:
-            found[name] = (path.stat().st_mode & 0o777, path.read_bytes() if path.is_file() else None)
+            status = path.stat()
+            owner = (status.st_mode & 0o7777, status.st_uid, status.st_gid)
+            found[name] = (*owner, path.read_bytes() if path.is_file() else None)
     return found
 
 
@@ -151,7 +161,7 @@ async def test_damage_is_found_and_nothing_is_restored(runner: PhaseRunner, buck
         await restore(runner, target, made["backupID"])
     with pytest.raises(Damaged, match=made["backupID"]):
         await runner.run("CheckRepository", backupArtifactPrefix=PREFIX, verify="true")
-    assert contents(target) == {"a.txt": (0o644, b"precious")}
+    assert {name: found[-1] for name, found in contents(target).items()} == {"a.txt": b"precious"}
 
 
 async def test_check_repository_tells_a_missing_one_and_a_wrong_key(runner: PhaseRunner, tmp_path: Path) -> None:
@@ -265,6 +275,47 @@ async def test_a_restore_does_not_follow_links_out_of_its_target(tmp_path: Path)
     await restore(runner, target, made["backupID"])
     assert list(outside.iterdir()) == []
     assert contents(target) == contents(tmp_path / "source")
+
+
+def archive(*members: tarfile.TarInfo) -> io.BytesIO:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(b"x" * member.size))
+    stream.seek(0)
+    return stream
+
+
+def member(name: str, **fields: Any) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    for key, value in fields.items():
+        setattr(made, key, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        [member("../outside", size=1)],
+        [member("a/../../outside", size=1)],
+        [member("link", type=tarfile.LNKTYPE, linkname="../outside")],
+        [member("link", type=tarfile.LNKTYPE, linkname="/etc/passwd")],
+        [member("link", type=tarfile.SYMTYPE, linkname=".."), member("link/outside", size=1)],
+    ],
+    ids=["dots", "inner dots", "hard link", "absolute hard link", "through a link"],
+)
+def test_an_archive_cannot_reach_out_of_its_target(tmp_path: Path, hostile: list[tarfile.TarInfo]) -> None:
+    target = tmp_path / "target"
+    (tmp_path / "outside").write_text("mine")
+    with pytest.raises(PhaseFailed, match="cannot restore"):
+        unpack(archive(member("good", size=1), *hostile), target)
+    assert (tmp_path / "outside").read_text() == "mine"
+    assert list(target.iterdir()) == []
+
+
+def test_devices_and_privileged_bits_are_not_restored(tmp_path: Path) -> None:
+    unpack(archive(member("null", type=tarfile.CHRTYPE), member("su", size=1, mode=0o4755)), tmp_path / "target")
+    assert {path.name: path.stat().st_mode & 0o7777 for path in (tmp_path / "target").iterdir()} == {"su": 0o755}
 
 
 async def test_a_volume_is_a_directory_without_a_cluster(tmp_path: Path) -> None:

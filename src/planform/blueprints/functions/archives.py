@@ -12,7 +12,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from planform.blueprints.errors import PhaseFailed
@@ -49,12 +49,25 @@ def unpack(stream: IO[bytes], target: Path) -> None:
         staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=target))
         try:
             with tarfile.open(fileobj=stream, mode="r:") as tar:
-                tar.extractall(staging, filter="tar")
+                tar.extractall(staging, filter=_wanted, numeric_owner=True)
             _move(staging, target)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     except (OSError, tarfile.TarError) as error:
         raise PhaseFailed(f'cannot restore to "{target}": {error}') from error
+
+
+def _wanted(member: tarfile.TarInfo, destination: str) -> tarfile.TarInfo | None:
+    """What is extracted: files, directories and links that stay inside, with the modes that they had.
+
+    Devices are left out, and so are the bits by which a file would run as its owner.
+    """
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        return None
+    if member.islnk() and (member.linkname.startswith("/") or ".." in PurePosixPath(member.linkname).parts):
+        raise tarfile.LinkOutsideDestinationError(member, member.linkname)
+    checked = tarfile.tar_filter(member, destination)
+    return checked.replace(mode=member.mode & (0o3777 if member.isdir() else 0o777), deep=False)
 
 
 def _move(source: Path, target: Path) -> None:
@@ -65,11 +78,19 @@ def _move(source: Path, target: Path) -> None:
                 place.unlink()  # following a link could lead out of the target
             place.mkdir(exist_ok=True)
             _move(path, place)
-            shutil.copystat(path, place)
+            _take_over(path, place)
         else:
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
             path.replace(place)
+
+
+def _take_over(source: Path, target: Path) -> None:
+    """Give a directory the mode, times and, where we may, the owner of another."""
+    if os.geteuid() == 0:
+        status = source.stat()
+        os.chown(target, status.st_uid, status.st_gid)
+    shutil.copystat(source, target)
 
 
 async def store_archive(
