@@ -161,22 +161,19 @@ def parse_json(body: bytes, where: str) -> Any:
 def choose(index: Index, platform: Platform | None = None) -> Descriptor:
     """The manifest of an index for a platform; an index of one manifest has no other choice.
 
-    Without a platform, linux/amd64 is taken if the index has it: packages without a program are the same everywhere.
+    Without a platform, this machine's is taken, else linux/amd64: packages without a program are the same everywhere.
     """
     images = [each for each in index.manifests if each.media_type in (*MANIFESTS, "")]
     if not images:
         raise InvalidPackage("the index names no image")
     if len(images) == 1:
         return images[0]
-    wanted = platform or Platform("linux", "amd64")
-    for each in images:
-        if each.platform is not None and (each.platform.os, each.platform.architecture) == (
-            wanted.os,
-            wanted.architecture,
-        ):
-            return each
-    there = ", ".join(sorted(str(each.platform) for each in images if each.platform is not None)) or "none"
-    raise InvalidPackage(f"the index has no image for {wanted} (there: {there})")
+    by_platform = {(each.platform.os, each.platform.architecture): each for each in images if each.platform is not None}
+    for wanted in [platform] if platform is not None else [this_platform(), Platform("linux", "amd64")]:
+        if (found := by_platform.get((wanted.os, wanted.architecture))) is not None:
+            return found
+    there = ", ".join(sorted(str(each.platform) for each in by_platform.values())) or "none"
+    raise InvalidPackage(f"the index has no image for {platform or this_platform()} (there: {there})")
 
 
 def this_platform() -> Platform:
