@@ -255,6 +255,8 @@ def test_writing_replaces_a_file_only_once_it_is_whole(blobs: BlobStore, tmp_pat
 def test_single_image_of_an_index_is_taken_whatever_its_platform() -> None:
     only = Descriptor("application/vnd.oci.image.manifest.v1+json", DIGEST, 1, platform=Platform("linux", "s390x"))
     assert choose(ImageIndex((only,))) is only
+    notes = Descriptor(only.media_type, DIGEST, 2, platform=Platform("unknown", "unknown"))
+    assert choose(ImageIndex((only, notes))) is only
 
 
 def test_stored_image_is_loaded_by_its_digest(blobs: BlobStore) -> None:

@@ -163,7 +163,11 @@ def choose(index: Index, platform: Platform | None = None) -> Descriptor:
 
     Without a platform, this machine's is taken, else linux/amd64: packages without a program are the same everywhere.
     """
-    images = [each for each in index.manifests if each.media_type in (*MANIFESTS, "")]
+    images = [
+        each
+        for each in index.manifests
+        if each.media_type in (*MANIFESTS, "") and (each.platform is None or each.platform.os != "unknown")
+    ]  # what is for nowhere are notes on how the others were built
     if not images:
         raise InvalidPackage("the index names no image")
     if len(images) == 1:
