@@ -16,12 +16,15 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from planform.blueprints.errors import PhaseFailed
+from planform.blueprints.functions.failures import together
 from planform.blueprints.functions.repository import CHUNK, Damaged, Entry, Manifest, Repository
 
 Tell = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
 _BLOCK: Final = tarfile.BLOCKSIZE
+AT_ONCE: Final = 6
+"""Chunks that are written side by side."""
 _STAGING: Final = ".planform-restore-"
 
 
@@ -127,30 +130,51 @@ async def store_files(
     total = stream.seek(0, os.SEEK_END)
     known = {each.key.rpartition("/")[2] for each in await repository.location.list(f"{repository.prefix}/chunks/")}
     entries: list[Entry] = []
-    stored = 0
-    for member in await asyncio.to_thread(_members, stream):
-        digests: list[str] = []
-        if member.isreg():
-            async for data in _pieces(stream, member.offset_data, member.size):
-                digest = await asyncio.to_thread(repository.digest, data)
-                if digest not in known:
-                    stored += await repository.write(f"chunks/{digest}", data)
-                    known.add(digest)
-                digests.append(digest)
-        entries.append(_entry(member, tuple(digests)))
-        tell(member.offset_data + member.size, total)
+    async with together() as tasks:
+        uploads = _Uploads(repository, tasks)
+        for member in await asyncio.to_thread(_members, stream):
+            digests: list[str] = []
+            if member.isreg():
+                async for data in _pieces(stream, member.offset_data, member.size):
+                    digest = await asyncio.to_thread(repository.digest, data)
+                    if digest not in known:
+                        await uploads.put(f"chunks/{digest}", data)
+                        known.add(digest)
+                    digests.append(digest)
+            entries.append(_entry(member, tuple(digests)))
+            tell(member.offset_data + member.size, total)
     manifest = Manifest(
         id=backup,
         format="files",
         created=created,
         files=sum(entry.type == "0" for entry in entries),
         size=sum(entry.size for entry in entries),
-        stored=stored,
+        stored=uploads.stored,
         entries=tuple(entries),
         source=source,
     )
     await repository.write_manifest(manifest)
     return manifest
+
+
+class _Uploads:
+    """Writes chunks side by side, as many at once as keep memory small; whoever comes when all are busy waits."""
+
+    def __init__(self, repository: Repository, tasks: asyncio.TaskGroup) -> None:
+        self.stored = 0
+        self._repository = repository
+        self._tasks = tasks
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    async def put(self, name: str, data: bytes) -> None:
+        await self._free.acquire()
+        self._tasks.create_task(self._write(name, data))
+
+    async def _write(self, name: str, data: bytes) -> None:
+        try:
+            self.stored += await self._repository.write(name, data)
+        finally:
+            self._free.release()
 
 
 async def fetch(repository: Repository, manifest: Manifest, into: IO[bytes], *, tell: Tell) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
+from planform.blueprints.functions.failures import together
 from planform.sandbox import Limits, detect_isolation
 from planform.sandbox.child import start_child
 from planform.sandbox.isolation import confined, own_code
@@ -85,7 +86,6 @@ async def run_process(
     scratch = Path(tempfile.mkdtemp(prefix="planform-phase-"))
     isolation = detect_isolation()
     words = bytearray()
-    failure: PhaseFailed | None = None
 
     def heard(chunk: bytes) -> None:
         words.extend(chunk)
@@ -104,22 +104,18 @@ async def run_process(
             stderr=PIPE,
         )
         try:
-            async with asyncio.timeout(limits.seconds), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(limits.seconds), together() as tasks:
                 tasks.create_task(_feed(child.process, stdin))
                 tasks.create_task(_listen(child.process.stdout, output))
                 tasks.create_task(_listen(child.process.stderr, heard))
                 await child.exited.wait()
                 child.signal_group(signal.SIGKILL)  # what it left running may hold its pipes open
-        except* TimeoutError:
-            failure = PhaseFailed(f"{command[0]} took longer than {limits.seconds:g} s")
-        except* PhaseFailed as errors:
-            failure = _first(errors)
+        except TimeoutError as error:
+            raise PhaseFailed(f"{command[0]} took longer than {limits.seconds:g} s") from error
         finally:
             await child.end()
     finally:
         await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
-    if failure is not None:
-        raise failure
     said = words.decode(errors="replace").strip()
     code = own_code(child.code, isolation)
     if code in (CANNOT_CONFINE, CANNOT_EXECUTE) and said.startswith("sandbox: "):
@@ -140,11 +136,3 @@ async def _listen(stream: asyncio.StreamReader | None, listener: Listener) -> No
     assert stream is not None
     while chunk := await stream.read(_CHUNK):
         listener(chunk)
-
-
-def _first(errors: BaseExceptionGroup[PhaseFailed]) -> PhaseFailed:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, PhaseFailed)
-    return error
