@@ -38,7 +38,6 @@ from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annota
 from planform.packages.revisions import content_of
 from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
 from planform.packages.runtimes.launching import Wanted
-from planform.packages.xpkg import PackageKind
 from planform.reconcile.controller import Controller
 from planform.reconcile.sources import Source
 
@@ -183,7 +182,7 @@ class FunctionController(PackageController):
             packaging.host.release(name)
             standing = packaging.host.standing(name)
             return Examined("", "", {"endpoint": standing.endpoint if standing is not None else ""})
-        installed = await packaging.contents.install(revision, PackageKind.FUNCTION)
+        installed = await packaging.contents.install(revision, FUNCTION.kind)
         if installed.fetched is None:
             return Examined(installed.problem, "its package is not installed", {**installed.told, "endpoint": ""})
         try:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from planform.errors import PlanformError
 from planform.functions.semver import Semver, parse_semver
 from planform.packages.references import DIGEST
-from planform.packages.xpkg import Dependency
+
+if TYPE_CHECKING:
+    from planform.packages.xpkg import Dependency
 
 _SHOWN: Final = 3
 

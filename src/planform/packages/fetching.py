@@ -4,7 +4,7 @@
     DIRECTORY/files/HEX   the files of a package's program, unpacked once for all revisions that run it
 
 Nothing is asked of a registry for what is known and here already, unless the pull policy is `Always`: a control plane
-restarts without one. What speaks to registries is imported when the first of them is asked.
+restarts without one. What reads packages and asks registries is imported when the first of them is wanted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import binascii
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -28,25 +29,21 @@ from planform.errors import NotFound
 from planform.packages.blobs import BlobStore, Image
 from planform.packages.credentials import Credentials, credentials_from_secret
 from planform.packages.errors import CredentialsUnusable, PackageNotFound, SignatureInvalid
-from planform.packages.extraction import extract_image
 from planform.packages.image_config import ImageRules, Treatment, applied_refs, parse_image_config
 from planform.packages.oci import Descriptor
-from planform.packages.payloads import PAYLOAD_ROOT, RuntimeKind, command_in, payload_of, unpack_process
 from planform.packages.references import parse_reference
 from planform.packages.runtimes.executables import Executable, Way
-from planform.packages.xpkg import Package, read_package
 
 if TYPE_CHECKING:
     from planform.packages.registry import Registry
     from planform.packages.registry_session import Access
+    from planform.packages.xpkg import Package
 
 IF_NOT_PRESENT: Final = "IfNotPresent"
 ALWAYS: Final = "Always"
 NEVER: Final = "Never"
 SYSTEM_NAMESPACE: Final = "crossplane-system"
 """Where pull secrets and keys are, as package objects have no namespace."""
-
-_CONTAINERS: Final = {RuntimeKind.CONTAINER: Way.CONTAINER, RuntimeKind.ONESHOT: Way.CONTAINER_ONESHOT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +94,8 @@ class RegistryPackages:
         access: Access | None = None,
         namespace: str = SYSTEM_NAMESPACE,
     ) -> None:
-        make_private_directory(directory)
+        self._directory = directory
         self._files = directory / "files"
-        self._files.mkdir(exist_ok=True)
-        self._blobs = BlobStore(directory / "blobs")
         self._client = client
         self._clock = clock
         self._rng = rng
@@ -109,6 +104,11 @@ class RegistryPackages:
         self._fetched: dict[str, Fetched] = {}
         self._verified: set[tuple[str, object]] = set()  # digests, and by which rule
         self._turns: dict[str, asyncio.Lock] = {}
+
+    @cached_property
+    def _blobs(self) -> BlobStore:
+        make_private_directory(self._directory)
+        return BlobStore(self._directory / "blobs")
 
     async def locate(self, package: str, *, policy: str = IF_NOT_PRESENT, pull_secrets: Sequence[str] = ()) -> Located:
         """Find out which content the name means. Raises PackageError."""
@@ -151,7 +151,7 @@ class RegistryPackages:
     def keep(self, digests: Collection[str]) -> None:
         """Delete the unpacked files of all other packages; what registries sent stays, for going back."""
         kept = {_hex(digest) for digest in digests}
-        for directory in self._files.iterdir():
+        for directory in self._files.iterdir() if self._files.is_dir() else ():
             if directory.name not in kept and directory.name not in map(_hex, self._turns_taken()):
                 shutil.rmtree(directory, ignore_errors=True)
         self._fetched = {digest: each for digest, each in self._fetched.items() if _hex(digest) in kept}
@@ -167,6 +167,11 @@ class RegistryPackages:
 
     def _unpacked(self, digest: str, image: Image) -> Fetched:
         """Unpack the program's files; a crash leaves nothing that looks whole."""
+        from planform.packages.extraction import extract_image
+        from planform.packages.payloads import PAYLOAD_ROOT, RuntimeKind, command_in, payload_of, unpack_process
+        from planform.packages.xpkg import read_package
+
+        make_private_directory(self._files)
         package, payload = read_package(image), payload_of(image)
         if payload is None:
             return Fetched(digest, package, None)
@@ -185,7 +190,8 @@ class RegistryPackages:
                 Way.PROCESS, root, command.arguments, dict(command.environment), str(command.directory)
             )
         else:
-            executable = _in_container(_CONTAINERS[payload.kind], root, image.settings)
+            way = Way.CONTAINER if payload.kind is RuntimeKind.CONTAINER else Way.CONTAINER_ONESHOT
+            executable = _in_container(way, root, image.settings)
         return Fetched(digest, package, executable)
 
     async def _pull(self, located: Located, policy: str, pull_secrets: Sequence[str]) -> Image:

@@ -13,7 +13,6 @@ from planform.controllers.packages.controller import Content, Examined, PackageC
 from planform.controllers.packages.locking import LockController
 from planform.controllers.workbench import Workbench
 from planform.packages.revision_objects import ACTIVE
-from planform.packages.xpkg import PackageKind
 from planform.reconcile.controller import Controller
 
 NAME: Final = "configurations"
@@ -36,7 +35,7 @@ class ConfigurationController(PackageController):
     async def _examine(self, revision: Object) -> Examined:
         if revision["spec"]["desiredState"] != ACTIVE:
             return Examined(runtime=None)
-        installed = await self._contents.install(revision, PackageKind.CONFIGURATION)
+        installed = await self._contents.install(revision, CONFIGURATION.kind)
         return Examined(installed.problem, None, installed.told)
 
     async def _gone(self, name: str) -> None:

@@ -23,7 +23,6 @@ from planform.packages.fetching import Fetched, Located, PackageSource
 from planform.packages.references import parse_reference
 from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of, controller_of
 from planform.packages.revisions import content_of
-from planform.packages.xpkg import INSTALLED_KINDS, PackageKind
 
 _MANAGER: Final = "pkg.crossplane.io/revision"
 CROSSPLANE_VERSION: Final = "v2.4.0"
@@ -92,7 +91,7 @@ class PackageContents:
         located = await self.source.locate(pinned, policy=_policy(spec), pull_secrets=_secrets(spec))
         return await self.source.fetch(located, policy=_policy(spec), pull_secrets=_secrets(spec))
 
-    async def install(self, revision: Object, kind: PackageKind) -> Installed:
+    async def install(self, revision: Object, kind: str) -> Installed:
         """Have the content of an active revision here and its objects in the engine, once what it needs is there."""
         try:
             fetched = await self.fetched(revision)
@@ -114,10 +113,10 @@ class PackageContents:
         known = self.dependencies.standing(revision["metadata"]["name"]) if self.dependencies is not None else None
         return known or Standing(0, 0, 0, "it is not known yet whether what it needs is there")
 
-    def check(self, fetched: Fetched, kind: PackageKind, spec: Mapping[str, Any]) -> None:
+    def check(self, fetched: Fetched, kind: str, spec: Mapping[str, Any]) -> None:
         """Raises InvalidPackage if the package is of another kind, or made for another control plane."""
         package = fetched.package
-        if package.kind is not kind:
+        if package.kind != kind:
             raise InvalidPackage(f"the package is a {package.kind}, not a {kind}")
         constraint = package.crossplane_constraint
         if not constraint or spec.get("ignoreCrossplaneConstraints"):
@@ -137,6 +136,8 @@ class PackageContents:
 
     async def establish(self, revision: Object, fetched: Fetched) -> Sequence[Object]:
         """Bring the objects of an active revision; gives references to them. Raises CannotEstablish."""
+        from planform.packages.xpkg import INSTALLED_KINDS
+
         allowed = INSTALLED_KINDS[fetched.package.kind]
         objects = [self._owned(each, revision) for each in fetched.package.objects if gvk_of(each) in allowed]
         references = sorted(
