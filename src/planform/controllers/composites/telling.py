@@ -78,7 +78,8 @@ class Teller:
                 subresource="status",
             )
             done(written)
-        return intended, written
+        changed = written["metadata"]["resourceVersion"] != xr["metadata"]["resourceVersion"]
+        return intended, written if changed else None
 
     async def failed_run(self, xr: Object, outcome: PipelineOutcome, error: PlanformError) -> None:
         """A step failed, or what all of them want cannot be: say why. What the run did not come to is unknown."""
