@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -110,11 +111,16 @@ def pod_object(context: PhaseContext, args: Arguments, task: PodTask) -> Object:
     metadata: dict[str, Any] = {
         "name": pod_name(context),
         "namespace": task.namespace,
-        "labels": {**labels, ACTION_SET_LABEL: context.actionset[:63] or "none", PHASE_LABEL: context.phase[:63]},
+        "labels": {**labels, ACTION_SET_LABEL: _label(context.actionset), PHASE_LABEL: _label(context.phase)},
         **({"annotations": annotations} if annotations else {}),
         **({"ownerReferences": [owner]} if owned else {}),
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _label(name: str) -> str:
+    """A name as the value of a label: phases may be called anything."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:63].strip("-_.")
 
 
 def pod_name(context: PhaseContext) -> str:
