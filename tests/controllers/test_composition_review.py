@@ -23,7 +23,7 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import eventually, read
+from tests.harness.planes import eventually, read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -291,3 +291,33 @@ async def test_xrs_are_counted_also_if_they_cannot_be_listed_at_first(bench: Wor
             return not client.left and controllers.population.complete()
 
         await eventually(complete, "all XRs are known")
+
+
+async def test_a_claims_secret_that_is_deleted_or_changed_comes_back(bench: Workbench, unique: str) -> None:
+    offered = {"claimNames": {"kind": "AppClaim", "plural": "appclaims"}}
+    async with a_platform(bench, unique, scope="LegacyCluster", xrd=offered) as platform:
+        step = templates({**config_map("a"), "metadata": {"namespace": NAMESPACE}})
+        step["input"]["resources"][0]["connectionDetails"] = [{"name": "one", "type": "FromValue", "value": "word"}]
+        await platform.compose(step, writeConnectionSecretsToNamespace=NAMESPACE)
+        name = f"{unique}-details"
+        claim = {
+            "apiVersion": platform.kind.api_version,
+            "kind": "AppClaim",
+            "metadata": {"name": unique, "namespace": NAMESPACE},
+            "spec": {"writeConnectionSecretToRef": {"name": name}},
+        }
+        xrd = {**platform.xrd(), "apiVersion": XRD.api_version}
+        await until_condition(platform.client, xrd, "Offered")
+        await platform.client.create(claim)
+
+        async def published() -> bool:
+            found = await read(platform.client, SECRET, name, NAMESPACE)
+            return found is not None and (found.get("data") or {}) == {"one": "d29yZA=="}
+
+        await eventually(published, "the claim has its Secret")
+        await until_condition(platform.client, claim, "Ready")
+        await platform.client.delete(SECRET, name, namespace=NAMESPACE)
+        await eventually(published, "the Secret is back")
+        changed = Patch(PatchType.MERGE, {"data": {"one": "b3RoZXI="}})
+        await platform.client.patch(SECRET, name, changed, namespace=NAMESPACE)
+        await eventually(published, "the Secret says again what it should")

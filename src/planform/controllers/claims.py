@@ -1,7 +1,8 @@
 """Claims: each keeps an XR of its own, and shows what becomes of it. One controller for each XRD that offers claims.
 
 Nothing is polled: a claim is looked at when it changes or its XR does. An XR tells of new connection details by their
-publishing time, so no Secret is watched.
+publishing time, so its Secret is not watched; those of claims are, in the namespaces that have any, because a user who
+deletes one wants it back.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from planform.controllers.workbench import Workbench
 from planform.controllers.writing import merge, remove_finalizer, set_status
 from planform.errors import AlreadyExists, Conflict, NotFound, PlanformError
 from planform.reconcile.controller import Result
-from planform.reconcile.sources import Source, to_self
+from planform.reconcile.sources import Source, to_owner, to_self
 
 _SYNCED = XrCondition("Synced", "True", "ReconcileSuccess")
 _PAUSED = XrCondition(
@@ -91,6 +92,7 @@ class ClaimController:
         self._offer = offer
         self._name = name
         self._refused: dict[str, set[ObjectKey]] = {}  # by XR, the claims that could not have it
+        self._owners = to_owner(offer.claim.group, offer.claim.kind)
 
     def sources(self) -> list[Source[ObjectKey]]:
         return [Source(self._offer.claim, to_self), Source(self._offer.composite, self._to_claims)]
@@ -210,7 +212,10 @@ class ClaimController:
             if not has_published(xr):
                 return None
             raise SecretRefused(f"Secret {place[0]}/{place[1]} with the connection details does not exist")
-        existing = await self._read(SECRET, target["name"], claim["metadata"]["namespace"])
+        namespace = claim["metadata"]["namespace"]
+        if self._name in self._bench.plane:
+            self._bench.plane.watch(self._name, Source(SECRET, self._owners, namespace=namespace))
+        existing = await self._read(SECRET, target["name"], namespace)
         secret = secret_for_claim(claim, xr, source, existing)
         if secret is None:
             return False
