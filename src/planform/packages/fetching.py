@@ -33,6 +33,7 @@ from planform.packages.image_config import ImageRules, Treatment, applied_refs, 
 from planform.packages.oci import Descriptor
 from planform.packages.references import parse_reference
 from planform.packages.runtimes.executables import Executable, Way
+from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from planform.packages.registry import Registry
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 IF_NOT_PRESENT: Final = "IfNotPresent"
 ALWAYS: Final = "Always"
 NEVER: Final = "Never"
-SYSTEM_NAMESPACE: Final = "crossplane-system"
-"""Where pull secrets and keys are, as package objects have no namespace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """Packages: installing functions, providers and configurations.
 
-controller     packages and their revisions, whatever their kind
-contents       what revisions carry: fetched, checked, and brought to the engine
-locking        what packages need of each other
+controller      packages and their revisions, whatever their kind
+contents        what revisions carry: fetched, checked, and brought to the engine
+locking         what packages need of each other
 configurations  packages of which nothing runs
-opening        all of it, put together
+providers       packages whose controller runs here and talks to the API
+opening         all of it, put together
+
+Functions are in `controllers.functions`, as they can be had without any of this.
 """

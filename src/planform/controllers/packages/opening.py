@@ -7,7 +7,7 @@ only functions that ship with planform, or that somebody else runs, can be insta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from planform.controllers.functions import Packaging
 from planform.controllers.packages.configurations import ConfigurationController
 from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.locking import LockController
+from planform.controllers.packages.providers import ProviderController
 from planform.controllers.workbench import Workbench
 from planform.packages.fetching import RegistryPackages
 from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
@@ -39,11 +40,17 @@ async def open_packaging(bench: Workbench, data: Path, authority: Authority) -> 
         yield Packaging(contents, host, lock)
 
 
-def start_packages(bench: Workbench, packaging: Packaging) -> None:
-    """Start the controllers of packages other than Functions, and of the Lock."""
-    if packaging.lock is not None:
-        ConfigurationController(bench, packaging.contents, packaging.lock).start()
-        packaging.lock.start()
+def start_packages(
+    bench: Workbench, packaging: Packaging, authority: Authority, data: Path, server: Callable[[], str]
+) -> None:
+    """Start the controllers of packages other than Functions, and of the Lock.
+
+    `server` is the URL at which providers find the control plane; empty until it listens.
+    """
+    assert packaging.lock is not None  # `open_packaging` made it
+    ConfigurationController(bench, packaging.contents, packaging.lock).start()
+    ProviderController(bench, packaging, authority, data, server).start()
+    packaging.lock.start()
 
 
 async def settled(bench: Workbench, packaging: Packaging) -> None:

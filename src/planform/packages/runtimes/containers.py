@@ -18,10 +18,11 @@ import orjson
 from planform.api.kinds import Object
 from planform.apiserver.private_files import make_private_directory, write_private
 from planform.packages.runtimes.executables import NotRunnable
-from planform.packages.runtimes.launching import SERVER_LIMITS, Launch, Wanted, surroundings
+from planform.packages.runtimes.launching import SERVER_LIMITS, Launch, Wanted, provider_surroundings, surroundings
 from planform.sandbox import Isolation
 
 CERTIFICATES: Final = "/tls/server"
+_ACCOUNT: Final = "/account"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MASKED: Final = ("/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/sys/firmware")
 _READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
@@ -32,10 +33,21 @@ def find_runc() -> str | None:
 
 
 def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory: Path, replica: int) -> Launch:
-    """A function in a container, serving at this port of the loopback; writes its bundle. Raises NotRunnable."""
-    flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={CERTIFICATES}")
-    mounts = [_bind(certificates, CERTIFICATES), *_resolving()]
-    environment = {**surroundings(wanted), "TLS_SERVER_CERTS_DIR": CERTIFICATES}
+    """A function in a container, serving at this port of the loopback, or a provider; writes its bundle.
+
+    Raises NotRunnable.
+    """
+    if wanted.kubeconfig is not None:
+        flags = wanted.settings.args
+        mounts = [_bind(wanted.kubeconfig.parent, _ACCOUNT), *_resolving()]
+        environment = {
+            **surroundings(wanted),
+            **provider_surroundings(wanted, f"{_ACCOUNT}/{wanted.kubeconfig.name}"),
+        }
+    else:
+        flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={CERTIFICATES}")
+        mounts = [_bind(certificates, CERTIFICATES), *_resolving()]
+        environment = {**surroundings(wanted), "TLS_SERVER_CERTS_DIR": CERTIFICATES}
     bundle = _write_bundle(
         wanted,
         directory / f"bundle-{replica}",

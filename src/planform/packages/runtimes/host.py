@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -24,7 +25,7 @@ from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.containers import container_launch
-from planform.packages.runtimes.launching import Wanted, process_launch
+from planform.packages.runtimes.launching import Wanted, process_launch, provider_launch
 from planform.packages.runtimes.logs import Logs, logs_directory
 from planform.packages.runtimes.servers import HeldPort, Replica, Servers, target_of, until_serving
 
@@ -38,6 +39,7 @@ ONESHOT_ENDPOINT: Final = "oneshot:"
 _TRY_AGAIN: Final = 30.0
 _LONGEST_SLEEP: Final = 86_400.0
 _PATIENCE: Final = 3.0
+_STAYS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +293,8 @@ class RuntimeHost:
                         directory=directory,
                         replica=port.number,
                     )
+                elif wanted.kubeconfig is not None:
+                    launch = provider_launch(wanted, hidden=self._directory)
                 else:
                     launch = process_launch(wanted, port=port.number, certificates=certificates, hidden=self._directory)
                 remote = Remote(target_of([port.number]), caller, revision)
@@ -298,7 +302,7 @@ class RuntimeHost:
                     Replica(
                         launch,
                         clock=self._clock,
-                        answers=lambda remote=remote: asyncio.create_task(until_serving(remote, self._clock)),  # type: ignore[misc]
+                        answers=partial(self._answers, wanted, remote),
                         note=self._logs.writer(revision, str(number) if len(ports) > 1 else ""),
                         on_change=lambda: self._on_replica(revision),
                     )
@@ -308,6 +312,12 @@ class RuntimeHost:
                 port.close()
             raise
         return Servers(ports, replicas, Remote(target_of([port.number for port in ports]), caller, revision))
+
+    def _answers(self, wanted: Wanted, remote: Remote) -> asyncio.Task[None]:
+        """Ends when the process is known to work: a function answers; of a provider one sees that it stays."""
+        if wanted.kubeconfig is not None:
+            return asyncio.create_task(self._clock.sleep(_STAYS))
+        return asyncio.create_task(until_serving(remote, self._clock))
 
     def _on_replica(self, revision: str) -> None:
         hosted = self._hosted.get(revision)

@@ -14,6 +14,8 @@ from typing import Final
 from planform.packages.runtimes.executables import Executable, RuntimeSettings
 from planform.sandbox import Isolation, Limits
 
+SYSTEM_NAMESPACE: Final = "crossplane-system"
+"""Where pull secrets, keys and the accounts of providers are, as package objects have no namespace."""
 SERVER_LIMITS: Final = Limits(memory=2 << 30, open_files=1024, processes=256, network=True).for_server()
 """Functions may reach the network, as they do elsewhere; calls come in over it as well."""
 
@@ -28,6 +30,8 @@ class Wanted:
     executable: Executable
     settings: RuntimeSettings = field(default_factory=RuntimeSettings)
     digest: str = ""
+    kubeconfig: Path | None = None
+    """Of a provider, which calls the control plane and is not called: who it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,21 @@ def process_launch(wanted: Wanted, *, port: int, certificates: Path, hidden: Pat
         {**surroundings(wanted), "TLS_SERVER_CERTS_DIR": str(certificates)},
         limits_of(wanted, hidden, certificates),
     )
+
+
+def provider_launch(wanted: Wanted, *, hidden: Path) -> Launch:
+    """A provider as a process in the sandbox. Raises NotRunnable."""
+    assert wanted.kubeconfig is not None
+    return Launch(
+        (*wanted.executable.command(), *wanted.settings.args),
+        {**surroundings(wanted), **provider_surroundings(wanted, str(wanted.kubeconfig))},
+        limits_of(wanted, hidden, wanted.kubeconfig.parent),
+    )
+
+
+def provider_surroundings(wanted: Wanted, kubeconfig: str) -> dict[str, str]:
+    """What providers rely on."""
+    return {"KUBECONFIG": kubeconfig, "POD_NAMESPACE": SYSTEM_NAMESPACE, "PROVIDER_NAME": wanted.package}
 
 
 def surroundings(wanted: Wanted) -> dict[str, str]:

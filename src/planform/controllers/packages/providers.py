@@ -1,0 +1,182 @@
+"""Providers: packages of managed resources, whose controller runs beside the control plane and talks to its API.
+
+Each has an account of its own, which may do everything with the kinds that came with its package, and little else. It
+proves who it is with a certificate of the control plane's authority for that account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from planform.api.kinds import Object, gvk_of
+from planform.api.names import CLUSTER_ROLE, CRD, PACKAGE_LABEL, PROVIDER, PROVIDER_REVISION, RUNTIME_CONFIG
+from planform.apiserver.private_files import make_private_directory
+from planform.client.informer import ObjectKey
+from planform.client.kubeconfig import write_kubeconfig
+from planform.controllers.functions import Packaging
+from planform.controllers.packages.controller import Content, Examined, PackageController
+from planform.controllers.workbench import Workbench
+from planform.errors import AlreadyExists, NotFound
+from planform.packages.fetching import Fetched
+from planform.packages.revision_objects import ACTIVE
+from planform.packages.runtimes.certificates import Authority
+from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
+from planform.packages.runtimes.launching import SYSTEM_NAMESPACE, Wanted
+from planform.reconcile.controller import Controller, Result
+
+NAME: Final = "providers"
+_NOT_LISTENING: Final = "the control plane does not listen yet"
+_SOON: Final = 0.2
+_ALL: Final = ["*"]
+
+
+class ProviderController(PackageController):
+    """Keeps the revisions of every Provider, and runs the active one. `server` is where the control plane listens;
+    empty as long as it does not."""
+
+    def __init__(
+        self, bench: Workbench, packaging: Packaging, authority: Authority, data: Path, server: Callable[[], str]
+    ) -> None:
+        super().__init__(bench, NAME, PROVIDER, PROVIDER_REVISION)
+        self._packaging = packaging
+        self._authority = authority
+        self._accounts = data / "accounts"
+        self._server = server
+        self._hosted: dict[str, str] = {}  # the Provider of each revision that runs here
+
+    def _started(self, controller: Controller[ObjectKey]) -> None:
+        def runs_otherwise(revision: str) -> None:
+            if provider := self._hosted.get(revision):
+                controller.queue.add(ObjectKey("", provider))
+
+        self._packaging.host.subscribe(runs_otherwise)
+        if self._packaging.lock is not None:
+            self._packaging.lock.subscribe(self._look_again_on(controller))
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        result = await super().reconcile(key)
+        return result if self._server() else Result(requeue_after=_SOON)
+
+    async def _content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
+        return await self._packaging.contents.content(package, revisions)
+
+    async def _examine(self, revision: Object) -> Examined:
+        name, host = revision["metadata"]["name"], self._packaging.host
+        if revision["spec"]["desiredState"] != ACTIVE:
+            host.release(name)
+            return Examined()
+        installed = await self._packaging.contents.install(revision, PROVIDER.kind)
+        if installed.fetched is None:
+            return Examined(installed.problem, "its package is not installed", installed.told)
+        if not self._server():
+            return Examined("", _NOT_LISTENING, installed.told)
+        provider = str(revision["metadata"]["labels"][PACKAGE_LABEL])
+        self._hosted[name] = provider
+        await self._allow(revision, provider, installed.fetched)
+        try:
+            wanted = await self._wanted(revision, provider, installed.fetched)
+        except NotRunnable as error:
+            return Examined("", error.message, installed.told)
+        return Examined("", host.ensure(wanted).problem, installed.told)
+
+    async def _wanted(self, revision: Object, provider: str, fetched: Fetched) -> Wanted:
+        metadata = revision["metadata"]
+        if fetched.executable is None:
+            raise NotRunnable("the package has no program to run: its image has neither an entrypoint nor our label")
+        reference = str((revision["spec"].get("runtimeConfigRef") or {}).get("name") or "default")
+        try:
+            config = await self._client.get(RUNTIME_CONFIG, reference)
+        except NotFound:
+            if reference != "default":
+                raise NotRunnable(f'there is no DeploymentRuntimeConfig "{reference}"') from None
+            config = {}
+        kubeconfig = await asyncio.to_thread(self._write_account, provider)
+        return Wanted(
+            provider,
+            metadata["name"],
+            metadata["uid"],
+            fetched.executable,
+            RuntimeSettings.of(config),
+            fetched.digest,
+            kubeconfig,
+        )
+
+    def _write_account(self, provider: str) -> Path:
+        """The kubeconfig of a provider's account; its certificate is issued anew before it ends."""
+        user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{provider}"
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}", "system:authenticated")
+        credential = self._authority.kept_client(f"provider-{provider}", user, groups)
+        make_private_directory(self._accounts / provider)
+        path = self._accounts / provider / "kubeconfig"
+        write_kubeconfig(
+            path,
+            name="planform",
+            server=self._server(),
+            ca=credential.authority.encode(),
+            certificate=credential.certificate.encode(),
+            key=credential.key.encode(),
+        )
+        return path
+
+    async def _allow(self, revision: Object, provider: str, fetched: Fetched) -> None:
+        """Have the account and its rights."""
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
+        try:
+            await self._client.create(namespace, manager=self._manager)
+        except AlreadyExists:
+            pass
+        package = next(each for each in revision["metadata"]["ownerReferences"] if each.get("controller"))
+        owners = [{**package, "controller": True}]
+        role = f"crossplane:provider:{provider}:system"
+        for obj in (
+            {
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": {"name": provider, "namespace": SYSTEM_NAMESPACE, "ownerReferences": owners},
+            },
+            {
+                "apiVersion": CLUSTER_ROLE.api_version,
+                "kind": CLUSTER_ROLE.kind,
+                "metadata": {"name": role, "ownerReferences": owners},
+                "rules": list(_rules(fetched)),
+            },
+            {
+                "apiVersion": CLUSTER_ROLE.api_version,
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": role, "ownerReferences": owners},
+                "roleRef": {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": role},
+                "subjects": [{"kind": "ServiceAccount", "name": provider, "namespace": SYSTEM_NAMESPACE}],
+            },
+        ):
+            await self._client.apply(obj, manager=self._manager, force=True)
+
+    async def _gone(self, name: str) -> None:
+        """Nothing of a Provider that was uninstalled goes on running."""
+        for revision in [each for each, provider in self._hosted.items() if provider == name]:
+            del self._hosted[revision]
+            self._packaging.host.forget(revision)
+        await self._packaging.contents.sweep()
+
+
+def _rules(fetched: Fetched) -> Iterable[dict[str, Any]]:
+    """Everything with the kinds of the package; events, leases and secrets, which every provider works with; and a
+    look at definitions, by which some find out what they serve."""
+    found: dict[str, set[str]] = {}
+    for obj in fetched.package.objects:
+        if gvk_of(obj) == CRD:
+            plural = str(obj["spec"]["names"]["plural"])
+            found.setdefault(str(obj["spec"]["group"]), set()).update(
+                (plural, f"{plural}/status", f"{plural}/finalizers")
+            )
+    for group, resources in sorted(found.items()):
+        yield {"apiGroups": [group], "resources": sorted(resources), "verbs": _ALL}
+    yield {"apiGroups": [""], "resources": ["events", "secrets", "configmaps"], "verbs": _ALL}
+    yield {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": _ALL}
+    yield {
+        "apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"],
+        "verbs": ["get", "list", "watch"],
+    }

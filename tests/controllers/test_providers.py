@@ -1,0 +1,180 @@
+"""A provider's controller as a process beside the control plane, with an account of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import PROVIDER
+from planform.apiserver.pki import Pki
+from planform.app import ControlPlane, Settings, open_control_plane
+from planform.clock import SystemClock
+from planform.controllers.functions import Packaging
+from planform.controllers.packages.contents import PackageContents
+from planform.controllers.packages.providers import ProviderController
+from planform.controllers.recording import open_events
+from planform.controllers.workbench import Workbench
+from planform.packages.blobs import BlobStore
+from planform.packages.building import Program, Source, assemble
+from planform.packages.fetching import RegistryPackages
+from planform.packages.layers import File
+from planform.packages.payloads import Payload, RuntimeKind
+from planform.packages.runtimes.certificates import RevisionCertificates
+from planform.packages.runtimes.host import Draining, RuntimeHost
+from planform.packages.xpkg import package_of
+from planform.reconcile.gate import Gate
+from tests.harness.packaging import meta
+from tests.harness.planes import condition_of, eventually, until_condition
+
+pytestmark = pytest.mark.timeout(120)
+
+REPOSITORY = "registry.example.org/acme/provider-widgets"
+WIDGET = GroupVersionKind("widgets.example.org", "v1", "Widget")
+CONTROLLER = '''"""Makes widgets ready, and says what else it may do."""
+
+import asyncio
+import os
+from pathlib import Path
+from random import Random
+
+from planform.api.kinds import GroupVersionKind
+from planform.client.kubeconfig import find_connection
+from planform.client.kubernetes import KubernetesClient
+from planform.client.protocol import Patch, PatchType
+from planform.clock import SystemClock
+from planform.errors import Forbidden
+
+WIDGET = GroupVersionKind("widgets.example.org", "v1", "Widget")
+PROVIDER = GroupVersionKind("pkg.crossplane.io", "v1", "Provider")
+
+
+async def main() -> None:
+    clock = SystemClock()
+    connection = find_connection(clock=clock, path=Path(os.environ["KUBECONFIG"]))
+    async with KubernetesClient(connection, clock=clock, rng=Random()) as client:
+        try:
+            await client.list(PROVIDER)
+            allowed = "everything"
+        except Forbidden:
+            allowed = "widgets"
+        async with client.watch(WIDGET) as changes:
+            async for change in changes:
+                widget = change.object
+                if (widget.get("status") or {}).get("by"):
+                    continue
+                status = {"by": os.environ["PROVIDER_NAME"], "version": "VERSION", "allowed": allowed}
+                patch = Patch(PatchType.MERGE, {"status": status})
+                await client.patch(WIDGET, widget["metadata"]["name"], patch, subresource="status")
+
+
+asyncio.run(main())
+'''
+
+
+def widget_crd() -> Object:
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": free, "status": free}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.widgets.example.org"},
+        "spec": {
+            "group": WIDGET.group,
+            "names": {"kind": "Widget", "plural": "widgets"},
+            "scope": "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    data, clock = tmp_path / "data", SystemClock()
+    async with open_control_plane(Settings(data=data)) as plane:
+        pki = Pki(data / "pki", clock=clock)
+        certificates = RevisionCertificates(pki, data / "certificates", clock=clock)
+        async with (
+            open_events(plane.client, clock=clock, metrics=plane.metrics) as events,
+            RuntimeHost(data, certificates, clock=clock, draining=Draining(0.1, 5)) as host,
+        ):
+            bench = Workbench(plane.client, plane.plane, events, clock, Random(7), Gate(4), plane.metrics)
+            source = RegistryPackages(data / "packages", plane.client, clock=clock, rng=Random(7))
+            packaging = Packaging(PackageContents(source, plane.client), host)
+            ProviderController(bench, packaging, pki, data, lambda: plane.url).start()
+            yield plane
+            await plane.plane.stop("providers")
+
+
+def publish(data: Path, version: str, source: str = CONTROLLER) -> None:
+    blobs = BlobStore(data / "packages" / "blobs")
+    program = Program(
+        Payload(RuntimeKind.PROCESS, ("python", "app/main.py"), ("app",)),
+        (File("app/main.py", source.replace("VERSION", version).encode()),),
+    )
+    package = package_of([("meta", meta("Provider", "provider-widgets")), ("crd", widget_crd())])
+    blobs.remember(f"{REPOSITORY}:{version}", assemble(blobs, Source(package), program).descriptor)
+
+
+async def install(plane: ControlPlane, version: str) -> Object:
+    wanted = {
+        "apiVersion": PROVIDER.api_version,
+        "kind": PROVIDER.kind,
+        "metadata": {"name": "widgets"},
+        "spec": {"package": f"{REPOSITORY}:{version}"},
+    }
+    return await plane.client.apply(wanted, manager="user", force=True)
+
+
+async def made_by(plane: ControlPlane, name: str) -> dict[str, Any]:
+    """Make a widget; gives what its provider says of it."""
+    body = {"apiVersion": WIDGET.api_version, "kind": "Widget", "metadata": {"name": name}}
+    await plane.client.create(body)
+
+    async def status() -> dict[str, Any]:
+        return (await plane.client.get(WIDGET, name)).get("status") or {}
+
+    return await eventually(status, f"widget {name} is made")
+
+
+async def test_a_provider_manages_its_kinds_and_may_do_nothing_else(plane: ControlPlane, tmp_path: Path) -> None:
+    publish(tmp_path / "data", "v1")
+    publish(tmp_path / "data", "v2")
+    provider = await install(plane, "v1")
+    provider = await until_condition(plane.client, provider, "Healthy")
+    assert await made_by(plane, "one") == {"by": "widgets", "version": "v1", "allowed": "widgets"}
+    provider = await install(plane, "v2")
+    generation = provider["metadata"]["generation"]
+    await until_condition(plane.client, provider, "Healthy", observedGeneration=generation)
+
+    async def upgraded() -> bool:
+        found = await plane.client.get(PROVIDER, "widgets")
+        return str(found["status"]["currentIdentifier"]).endswith(":v2")
+
+    await eventually(upgraded, "the new version")
+    assert (await plane.client.get(WIDGET, "one"))["status"]["version"] == "v1"
+    assert (await made_by(plane, "two"))["by"] == "widgets"
+
+
+async def test_a_provider_that_ends_by_itself_says_so(plane: ControlPlane, tmp_path: Path) -> None:
+    publish(tmp_path / "data", "v1", "print('no region')\nraise SystemExit(5)")
+    provider = await install(plane, "v1")
+
+    async def told() -> str:
+        condition = condition_of(await plane.client.get(PROVIDER, "widgets"), "Healthy")
+        message = str((condition or {}).get("message") or "")
+        return message if "exit code" in message else ""
+
+    assert "it ends by itself (exit code 5); its last words: no region" in await eventually(told, "why it ended")
+    assert provider["spec"]["package"].endswith(":v1")
