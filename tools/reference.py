@@ -27,6 +27,9 @@ import click
 from planform.api.builtin import BUILTIN_KINDS, kubernetes_version
 from planform.api.extensions import crds
 from planform.apiserver.wire import Limits
+from planform.blueprints.discovery import function_list
+from planform.blueprints.functions import Policy
+from planform.blueprints.shipped import shipped_catalogue
 from planform.cli.main import root
 from planform.errors import ApiError, PlanformError
 from planform.features import FEATURES
@@ -109,6 +112,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "limits.md": _limits(),
         FOLDER / "fields.md": _extension_kinds(),
         FOLDER / "metrics.md": _metrics(),
+        FOLDER / "phase-functions.md": _phase_functions(),
         FOLDER / "settings.md": _settings(),
         FOLDER / "index.md": _contents(FOLDER, "Reference", "What there is, by subject."),
         GUIDES / "index.md": _contents(GUIDES, "How-to guides", "One goal each; their commands are run by the tests."),
@@ -384,6 +388,40 @@ def _features() -> Iterator[str]:
     yield ""
     rows = ((f"`{f.name}`", "on" if f.default else "off", f.stage, _cell(f.summary)) for f in FEATURES.values())
     yield from _table(("gate", "default", "stage", "what it does"), rows)
+
+
+def _phase_functions() -> Iterator[str]:
+    yield "# Phase functions"
+    yield ""
+    yield "What the phases of Blueprints can call. `planform phase-functions list` shows the same, with what plug-ins"
+    yield "bring. How to stay on a version: [pin it](../how-to/pin-phase-function-versions.md)."
+    known = function_list(shipped_catalogue(policy=Policy(), plugins=lambda: ()))
+    for function in (each for each in known if each["stable"]):
+        yield from ("", f"## {function['name']}", "")
+        rows = (_phase_version_row(version, function["stable"]) for version in function["versions"])
+        yield from _table(("version", "state", "engines", "required", "other arguments", "what it does"), rows)
+    yield from ("", "## Not here", "", "Functions that blueprints may know from elsewhere, and what to do instead.", "")
+    rest = [each for each in known if not each["stable"]]
+    told = ((f"`{each['name']}`", _cell(_instead(each))) for each in rest)
+    yield from _table(("function", "why not"), told)
+
+
+def _instead(function: Mapping[str, Any]) -> str:
+    told: str = function["description"] or function["versions"][0].get("note", "")
+    return told.removeprefix("Not here: ")
+
+
+def _phase_version_row(version: Mapping[str, Any], stable: str) -> tuple[str, ...]:
+    until = f", removed in {version['removedIn']}" if version.get("removedIn") else ""
+    others = version.get("arguments", ())
+    return (
+        f"`{version['version']}`",
+        f"{'**stable**' if version['version'] == stable else version['state']}{until}",
+        ", ".join(version.get("engines") or ()),
+        _codes(version.get("requiredArgs") or ()),
+        "any" if others is None else _codes(others),
+        _cell(version.get("description") or version.get("note", "")),
+    )
 
 
 def _metrics() -> Iterator[str]:
