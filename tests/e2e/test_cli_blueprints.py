@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import subprocess
 from typing import Any
 
 import pytest
 
-from tests.e2e.plane import Program, config_map, manifest
+from tests.e2e.plane import PATIENCE_SECONDS, Program, config_map, manifest
 
 pytestmark = pytest.mark.xdist_group("e2e-cli")
 
@@ -138,6 +142,25 @@ def test_waiting_longer_than_allowed_exits_with_3(stage: Program) -> None:
     assert "actionset/long did not reach its end within 0.2 s" in late.err
     assert "planform actionset status long" in late.err
     stage("actionset", "cancel", "long", "--wait")
+
+
+def test_on_a_terminal_the_phases_are_drawn_while_they_run(stage: Program) -> None:
+    controller, terminal = pty.openpty()
+    words = [*stage.command, "actionset", "create", "-a", "backup", "-b", "notes", "--object", "cm=notes", "--wait"]
+    try:
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=terminal, env=dict(stage.env), timeout=PATIENCE_SECONDS, check=True
+        )
+        drawn = os.read(controller, 1 << 16).decode()
+    finally:
+        os.close(terminal)
+        os.close(controller)
+    assert done.stdout.startswith(b"actionset/backup-")
+    *before, last = re.split("\x1b\\[\\d+A\x1b\\[J", drawn)
+    assert before and "\x1b" not in "".join([*before, last])  # NO_COLOR is set
+    head, *phases = last.splitlines()
+    assert head.endswith(": complete")
+    assert phases == ["  ✓ backup/read Echo v0.0.0", "  ✓ backup/wait Wait v0.0.0"]
 
 
 def test_a_dry_run_prints_the_actionset_and_creates_nothing(stage: Program, namespace: str) -> None:

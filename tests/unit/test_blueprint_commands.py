@@ -187,6 +187,11 @@ def test_the_picture_marks_each_phase() -> None:
     assert lines == ["run: running, 40 %", "  ▸ act/p0 Echo v0.0.0 40 %", "  · act/p1 Echo v0.0.0"]
 
 
+def test_a_picture_fits_its_terminal() -> None:
+    lines = picture(running("40", "complete", "running", *["pending"] * 30), width=12, height=10)
+    assert [click.unstyle(line) for line in lines] == ["run: running", "  ▸ act/p1 Ec"[:12]]
+
+
 def test_an_actionset_that_nobody_has_looked_at_is_pending() -> None:
     assert list(summary({"metadata": {"name": "new", "namespace": "n"}})) == ["n/new: pending"]
 

@@ -51,16 +51,21 @@ def problems(obj: Object) -> Iterator[str]:
         yield f"error: {where + ': ' if where else ''}{error['message']}"
 
 
-def picture(obj: Object) -> list[str]:
-    """The phases with a mark each, for a terminal."""
-    lines = [f"{obj['metadata']['name']}: {state_of(obj)}{_percent(obj.get('status') or {})}"]
-    for action, phase, _ in phases_of(obj):
-        state = str(phase["state"])
-        mark = click.style(_MARKS.get(state, "?"), fg=_COLOURS.get(state))
-        percent = (phase.get("progress") or {}).get("progressPercent")
-        far = f" {percent} %" if state == RUNNING and percent not in (None, "0") else ""
-        lines.append(f"  {mark} {action}/{phase['name']} {phase.get('func', '')} {phase.get('funcVersion', '')}{far}")
-    return lines
+def picture(obj: Object, *, width: int = 120, height: int = 40) -> list[str]:
+    """The phases with a mark each, in a terminal of this size; of more than fit, those that run or have failed."""
+    head = f"{obj['metadata']['name']}: {state_of(obj)}{_percent(obj.get('status') or {})}"
+    phases = list(phases_of(obj))
+    if len(phases) > height - 2:
+        phases = [each for each in phases if each[1]["state"] in (RUNNING, FAILED)][: height - 2]
+    return [head[:width], *(_drawn(action, phase, width) for action, phase, _ in phases)]
+
+
+def _drawn(action: str, phase: Mapping[str, Any], width: int) -> str:
+    state = str(phase["state"])
+    percent = (phase.get("progress") or {}).get("progressPercent")
+    far = f" {percent} %" if state == RUNNING and percent not in (None, "0") else ""
+    text = f" {action}/{phase['name']} {phase.get('func', '')} {phase.get('funcVersion', '')}{far}"
+    return f"  {click.style(_MARKS.get(state, '?'), fg=_COLOURS.get(state))}{text[: width - 3]}"
 
 
 class Changes:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from planform.cli.action_progress import Changes, picture, problems, state_of, s
 from planform.cli.action_requests import Wanted, action_set, child_action_set, mixed_targets, pairs, targets
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.durations import duration_option
-from planform.cli.output import is_terminal, output_option, say, write_data
+from planform.cli.output import output_option, say, write_data
 from planform.cli.waiting import Goal, WaitTimedOut
 from planform.client.protocol import Patch, PatchType
 from planform.errors import Conflict, Forbidden, NotFound, UsageError
@@ -222,7 +225,7 @@ async def _get(connected: Connected, name: str, namespace: str) -> Object:
 
 async def _followed(connected: Connected, obj: Object, timeout: float) -> Object:
     """Show what becomes of an ActionSet until it is over. Raises WaitTimedOut, or NotFound once it is deleted."""
-    show = _drawing() if is_terminal() else _telling()
+    show = _drawing() if sys.stderr.isatty() else _telling()
     name, namespace = obj["metadata"]["name"], obj["metadata"]["namespace"]
     try:
         async with asyncio.timeout(timeout):
@@ -266,9 +269,11 @@ def _drawing() -> Callable[[Object], None]:
 
     def show(obj: Object) -> None:
         nonlocal drawn
-        lines = picture(obj)
-        up = f"\x1b[{drawn}A" if drawn else ""
-        click.echo(up + "".join(f"\x1b[2K{line}\n" for line in lines), nl=False, err=True)
+        size = shutil.get_terminal_size()
+        lines = picture(obj, width=size.columns, height=size.lines)
+        up = f"\x1b[{drawn}A\x1b[J" if drawn else ""
+        text = "\n".join(lines)
+        click.echo(up + (click.unstyle(text) if os.environ.get("NO_COLOR") else text), err=True, color=True)
         drawn = len(lines)
 
     return show

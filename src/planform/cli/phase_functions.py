@@ -13,7 +13,7 @@ from planform.blueprints.discovery import PATH, function_list
 from planform.blueprints.shipped import shipped_catalogue
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.output import output_option, table, write_data
-from planform.errors import NotFound, PlanformError, UsageError
+from planform.errors import Forbidden, NotFound, PlanformError, UsageError
 from planform.functions.semver import parse_semver
 
 F = TypeVar("F")
@@ -89,6 +89,9 @@ def _functions(local: bool, kubeconfig: Path | None, context: str) -> list[Objec
             raise UsageError(
                 f"{connected.server} tells of no phase functions", hint="--local shows those of this installation"
             ) from error
+        except Forbidden as error:
+            error.hint = f"let a ClusterRole `get` the nonResourceURLs {PATH} and {PATH}/*"
+            raise
 
     return run(kubeconfig, context, act)
 
