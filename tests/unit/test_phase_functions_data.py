@@ -126,6 +126,18 @@ async def test_a_second_backup_stores_only_what_changed(runner: PhaseRunner, buc
     assert ((tmp_path / "old" / "a.txt").read_text(), (tmp_path / "new" / "a.txt").read_text()) == ("alpha", "beta")
 
 
+async def test_many_files_are_counted_and_kept_right(runner: PhaseRunner, bucket: S3Server, tmp_path: Path) -> None:
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(200):
+        (source / f"{number}").write_bytes(os.urandom(number + 1))
+    made = await backup(runner, source)
+    chunks = {key: data for key, data in kept(runner, bucket).items() if "/chunks/" in key}
+    assert int(made["phySize"]) == sum(map(len, chunks.values())) == int(made["size"]) == 200 * 201 // 2
+    await restore(runner, tmp_path / "target", made["backupID"])
+    assert contents(tmp_path / "target") == contents(source)
+
+
 async def test_a_phase_that_runs_again_replaces_its_backup(
     runner: PhaseRunner, bucket: S3Server, tmp_path: Path
 ) -> None:

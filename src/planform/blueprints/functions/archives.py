@@ -11,7 +11,9 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
@@ -24,7 +26,7 @@ Tell = Callable[[int, int], None]
 
 _BLOCK: Final = tarfile.BLOCKSIZE
 AT_ONCE: Final = 6
-"""Chunks that are written side by side."""
+"""Chunks that are read or written side by side."""
 _STAGING: Final = ".planform-restore-"
 
 
@@ -172,34 +174,52 @@ class _Uploads:
 
     async def _write(self, name: str, data: bytes) -> None:
         try:
-            self.stored += await self._repository.write(name, data)
+            size = await self._repository.write(name, data)
+            self.stored += size  # not in one step: others count while this one waits
         finally:
             self._free.release()
 
 
 async def fetch(repository: Repository, manifest: Manifest, into: IO[bytes], *, tell: Tell) -> None:
     """Write a backup as a tar stream, every piece compared with its checksum. Raises Damaged."""
+    wanted = [(f"archives/{manifest.id}/{index:06d}", digest) for index, digest in enumerate(manifest.chunks)]
+    wanted += [(f"chunks/{digest}", digest) for entry in manifest.entries for digest in entry.chunks]
     done = 0
-    for index, digest in enumerate(manifest.chunks):
-        data = await repository.read_chunk(f"archives/{manifest.id}/{index:06d}", digest)
-        await asyncio.to_thread(into.write, data)
-        done += len(data)
-        tell(done, manifest.size)
-    for entry in manifest.entries:
-        into.write(_header(entry))
-        written = 0
-        for digest in entry.chunks:
-            data = await repository.read_chunk(f"chunks/{digest}", digest)
-            await asyncio.to_thread(into.write, data)
-            written += len(data)
-        if written != entry.size:
-            raise Damaged(f'"{entry.name}" has {written} bytes instead of {entry.size}')
-        into.write(bytes(-written % _BLOCK))
-        done += written
-        tell(done, manifest.size)
+    async with aclosing(_ahead(repository, wanted)) as chunks:
+        for _ in manifest.chunks:
+            done += await _copied(chunks, into)
+            tell(done, manifest.size)
+        for entry in manifest.entries:
+            into.write(_header(entry))
+            written = sum([await _copied(chunks, into) for _ in entry.chunks])
+            if written != entry.size:
+                raise Damaged(f'"{entry.name}" has {written} bytes instead of {entry.size}')
+            into.write(bytes(-written % _BLOCK))
+            done += written
+            tell(done, manifest.size)
     if manifest.format == "files":
         into.write(bytes(2 * _BLOCK))
     into.seek(0)
+
+
+async def _copied(chunks: AsyncGenerator[bytes, None], into: IO[bytes]) -> int:
+    return await asyncio.to_thread(into.write, await anext(chunks))
+
+
+async def _ahead(repository: Repository, wanted: Iterable[tuple[str, str]]) -> AsyncGenerator[bytes, None]:
+    """Chunks in their order, of which some are read ahead."""
+    coming: deque[asyncio.Task[bytes]] = deque()
+    try:
+        for name, digest in wanted:
+            coming.append(asyncio.create_task(repository.read_chunk(name, digest)))
+            if len(coming) >= AT_ONCE:
+                yield await coming.popleft()
+        while coming:
+            yield await coming.popleft()
+    finally:
+        for task in coming:
+            task.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
 
 
 async def _pieces(stream: IO[bytes], start: int, size: int) -> AsyncIterator[bytes]:
