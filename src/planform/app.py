@@ -163,6 +163,7 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
                     tracer=_tracer(settings, stack),
                     concurrency=settings.max_concurrent_reconciles,
                     poll_interval=settings.poll_interval,
+                    reads_at_once=True,
                     usage_guard=usages,
                     phase_functions=phase_functions,
                     tool_labels=settings.tool_labels,

@@ -60,6 +60,7 @@ class Parts:
     tracer: Tracer = field(default_factory=PassTracer)
     concurrency: int = 100
     poll_interval: float = 60.0
+    reads_at_once: bool = False
     usage_guard: UsageGuard | None = None
     phase_functions: PhaseFunctions = field(default_factory=PhaseFunctions)
     tool_labels: tuple[str, ...] = TOOL_LABELS
@@ -98,6 +99,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             features=parts.features,
             concurrency=parts.concurrency,
             poll_interval=parts.poll_interval,
+            reads_at_once=parts.reads_at_once,
         )
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))

@@ -35,6 +35,8 @@ class Workbench:
     features: FeatureGates = field(default_factory=lambda: FeatureGates({}))
     concurrency: int = 100
     poll_interval: float = 60.0
+    reads_at_once: bool = False
+    """Whether reads never wait, as from memory, so that several at a time are no faster than one after the other."""
 
     def controller(
         self,

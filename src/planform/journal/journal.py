@@ -41,7 +41,7 @@ _DELAY: Final = 0.05
 _IDENTITY: Final = ("uid", "apiVersion", "kind", "namespace", "name", "started")
 _BATCH: Final = 64
 _QUEUED_RUNS: Final = 4096
-_QUEUED_BYTES: Final = 64 << 20
+_QUEUED_BYTES: Final = 16 << 20
 
 
 class Journal:

@@ -69,10 +69,13 @@ def apply(
     """
     _check_type(node, config, api_version)
     reach = _Reach(subresource, status_subresource)
-    before, wanted = reach.of(live or {}), reach.of(config)
+    wanted = reach.of(config)
+    if live is None:
+        return _first(node, config, wanted, reach, owner(manager, APPLY, api_version, subresource), api_version, now)
+    before = reach.of(live)
     former = _settled(stored_owners(_entries(live)), node)
     untracked = not former
-    if live is not None and untracked:
+    if untracked:
         former = _written_by(
             owner(BEFORE_FIRST_APPLY, UPDATE, api_version, subresource), node, before, api_version, now
         )
@@ -86,7 +89,7 @@ def apply(
         after = _pruned(node, after, last, owners)
     written, removed = _changes(node, before, after)
     if not force and (conflicts := _conflicts(owners, me, written)):
-        if live is not None and manager == last_applied.KUBECTL:
+        if manager == last_applied.KUBECTL:
             conflicts = _less(conflicts, last_applied.fields_still_as_applied(live, node))
         if conflicts:
             raise _conflict_error(conflicts)
@@ -98,12 +101,22 @@ def apply(
     if me in owners and (written or removed or owners != former):
         owners[me] = owners[me]._replace(time=now)
 
-    result = fresh(reach.put(live or {}, after))
-    if live is not None:
-        _keep_untracked(live, result)
+    result = fresh(reach.put(live, after))
+    _keep_untracked(live, result)
     if manager == last_applied.KUBECTL:
         last_applied.follow(result, config)
     return _with_entries(result, owners, unchanged=not untracked and owners == former)
+
+
+def _first(
+    node: TypeNode, config: Object, wanted: Object, reach: _Reach, me: Owner, api_version: str, now: str
+) -> Object:
+    """An apply that creates: there is nobody to merge or quarrel with."""
+    claimed = difference(applied(node, wanted) or {}, UNTRACKED_FIELDS)
+    result = fresh(reach.put({}, wanted))
+    if me.manager == last_applied.KUBECTL:
+        last_applied.follow(result, config)
+    return _with_entries(result, {me: Holding(claimed, api_version, now)} if claimed else {}, unchanged=False)
 
 
 def track_update(

@@ -49,7 +49,7 @@ async def observe(client: Client, xr: Object, style: Style, heed: Heed) -> Obser
     `heed` hears of each Secret before it is read.
     """
     home = xr["metadata"].get("namespace") or ""
-    found = await _read_all(client, references(xr, style), home)
+    found = await _read_all(client, references(xr, style), home, one_by_one=one_by_one)
     observed = Observed(State(Resource(xr)))
     for obj in _by_importance(found):
         if _is_foreign(xr, obj):
@@ -81,9 +81,11 @@ def named(reference: Mapping[str, Any], xr: Mapping[str, Any]) -> Named:
     return Named(reference["apiVersion"], reference["kind"], namespace, reference["name"])
 
 
-async def _read_all(client: Client, wanted: Sequence[Mapping[str, Any]], home: str) -> list[Object]:
-    if len(wanted) == 1:
-        found = [await _read(client, wanted[0], home)]
+async def _read_all(
+    client: Client, wanted: Sequence[Mapping[str, Any]], home: str, *, one_by_one: bool
+) -> list[Object]:
+    if one_by_one or len(wanted) == 1:
+        found = [await _read(client, each, home) for each in wanted]
     else:
         found = await asyncio.gather(*(_read(client, each, home) for each in wanted))
     return [obj for obj in found if obj is not None]
