@@ -87,6 +87,13 @@ def run_action(stage: Program, name: str, *flags: str, code: int = 0) -> str:
     return stage(*words, code=code).out.strip().removeprefix("actionset/")
 
 
+def begun(stage: Program, action: str) -> str:
+    """An ActionSet of which a phase runs."""
+    name = run_action(stage, action)
+    stage("wait", f"actionset/{name}", "--for", "jsonpath={.status.actions[0].phases[0].state}=running")
+    return name
+
+
 def test_an_action_runs_to_its_end_and_another_goes_on_from_what_it_left(stage: Program) -> None:
     name = run_action(stage, "backup", "--options", "mark=!", "--wait")
     told = stage("actionset", "status", name)
@@ -127,13 +134,23 @@ def test_an_action_that_fails_says_where_and_why_and_exits_with_1(stage: Program
 
 
 def test_a_cancelled_action_stops_and_its_defer_phase_runs(stage: Program) -> None:
-    name = run_action(stage, "linger")
+    name = begun(stage, "linger")
     assert stage("actionset", "cancel", name, "--wait").out == f"actionset/{name} cancelled\n"
     told = stage("actionset", "status", name, "-o", "json").json()["status"]
     assert told["state"] == "failed"
     assert told["errors"][0]["reason"] == "Cancelled"
+    assert told["actions"][0]["deferPhase"]["state"] == "complete"
     again = stage("actionset", "cancel", name, code=1)
     assert "is failed: there is nothing to cancel" in again.err
+
+
+def test_logs_are_followed_until_the_actionset_is_over(stage: Program) -> None:
+    name = begun(stage, "linger")
+    with stage.following("actionset", "logs", name, "--follow") as lines:
+        stage("actionset", "cancel", name, "--wait")
+        assert lines.until("tidied") == "linger/tidy: tidied"
+        assert lines.process.wait(PATIENCE_SECONDS) == 0
+    assert stage("actionset", "logs", name, "-f", "-o", "json", code=2).err.startswith("error: --follow shows text")
 
 
 def test_waiting_longer_than_allowed_exits_with_3(stage: Program) -> None:

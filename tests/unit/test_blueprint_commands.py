@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from planform.cli.action_progress import Changes, picture, problems, summary
 from planform.cli.action_requests import mixed_targets, pairs, targets
+from planform.cli.actionset import _after
 from planform.cli.main import root
 from planform.errors import PlanformError, UsageError
 from planform.machinery import yamlish
@@ -200,3 +201,11 @@ def test_problems_are_told_with_their_places_and_one_alone_without() -> None:
     errors = [{"action": "a", "phase": "p", "message": "m"}, {"message": "n"}]
     assert list(problems({"status": {"errors": errors}})) == ["error: a/p: m", "error: n"]
     assert list(problems({"status": {"error": {"message": "only"}}})) == ["error: only"]
+
+
+def test_of_a_log_that_is_read_again_only_what_is_new_is_shown() -> None:
+    a, b, c = ({"line": text} for text in "abc")
+    assert _after(None, [a, b]) == [a, b]
+    assert _after(b, [a, b, c]) == [c]
+    assert _after(c, [a, b, c]) == []
+    assert _after(a, [b, c]) == [b, c]

@@ -28,6 +28,7 @@ from planform.errors import Conflict, Forbidden, NotFound, UsageError
 
 FAILED_CODE = 1
 _PATIENCE = 30.0
+_LOOK_AGAIN = 0.5
 _GOAL = Goal("its end", "over", lambda obj: obj is not None and state_of(obj) in OVER)
 
 
@@ -170,31 +171,64 @@ def status(
 @click.argument("name")
 @click.option("--phase", default="", help="Only what this phase said.")
 @click.option("--timestamps", is_flag=True, help="Say when.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the ActionSet is over.")
 @_namespace_option
 @output_option("text", "json", "yaml", default="text")
 @connection_options
 def logs(
-    name: str, phase: str, timestamps: bool, namespace: str, output: str, kubeconfig: Path | None, context: str
+    name: str,
+    phase: str,
+    timestamps: bool,
+    follow: bool,
+    namespace: str,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
 ) -> None:
     """Show what the phases of an ActionSet said; the last thousand lines are kept."""
+    if follow and output != "text":
+        raise UsageError("--follow shows text", hint="leave out --output")
+
+    def show(lines: list[Object]) -> None:
+        for line in lines:
+            when = f"{line['time']} " if timestamps else ""
+            if phase in ("", line["phase"]):
+                click.echo(f"{when}{line['action']}/{line['phase']}: {line['line']}")
 
     async def act(connected: Connected) -> list[Object]:
-        uid = (await _get(connected, name, namespace))["metadata"]["uid"]
-        try:
-            return list((await connected.raw(f"{PATH}/{uid}/logs"))["lines"])
-        except NotFound as error:
-            raise UsageError(f"{connected.server} keeps no logs of phases", hint="they are kept by planform") from error
-        except Forbidden as error:
-            error.hint = f"let a ClusterRole `get` the nonResourceURL {PATH}/*"
-            raise
+        last: Object | None = None
+        while True:
+            found = await _get(connected, name, namespace)
+            lines = _after(last, await _lines(connected, found))
+            if not follow or state_of(found) in OVER:
+                return lines
+            show(lines)
+            last = lines[-1] if lines else last
+            await asyncio.sleep(_LOOK_AGAIN)
 
-    lines = [line for line in run(kubeconfig, context, act) if phase in ("", line["phase"])]
-    if output != "text":
-        write_data(lines, output)
-        return
-    for line in lines:
-        when = f"{line['time']} " if timestamps else ""
-        click.echo(f"{when}{line['action']}/{line['phase']}: {line['line']}")
+    lines = run(kubeconfig, context, act)
+    if output == "text":
+        show(lines)
+    else:
+        write_data([line for line in lines if phase in ("", line["phase"])], output)
+
+
+def _after(last: Object | None, lines: list[Object]) -> list[Object]:
+    """The lines that came after one; all of them if it made room for others."""
+    for place in range(len(lines) - 1, -1, -1):
+        if lines[place] == last:
+            return lines[place + 1 :]
+    return lines
+
+
+async def _lines(connected: Connected, obj: Object) -> list[Object]:
+    try:
+        return list((await connected.raw(f"{PATH}/{obj['metadata']['uid']}/logs"))["lines"])
+    except NotFound as error:
+        raise UsageError(f"{connected.server} keeps no logs of phases", hint="they are kept by planform") from error
+    except Forbidden as error:
+        error.hint = f"let a ClusterRole `get` the nonResourceURL {PATH}/*"
+        raise
 
 
 @actionset.command()
