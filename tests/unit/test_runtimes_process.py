@@ -241,6 +241,18 @@ async def test_a_certificate_is_issued_anew_before_it_ends_without_a_failed_call
         assert renewal > issued + timedelta(days=300)
 
 
+async def test_what_python_compiled_is_kept_for_the_next_start_of_this_revision_alone(hosting: Hosting) -> None:
+    payload = server_payload(hosting.data / "packages" / "one")
+    (payload.root / "vendored.py").write_text("ANSWER = 42")
+    main = payload.root / "main.py"
+    main.write_text("import vendored\n" + main.read_text())
+    hosting.want("fn-1", payload)
+    await hosting.ready("fn-1")
+    compiled = [path.name for path in (hosting.data / "runtimes" / "fn-1" / "cache").rglob("*.pyc")]
+    assert any(name.startswith("vendored.") for name in compiled)
+    assert not list(payload.root.rglob("*.pyc"))
+
+
 async def test_what_it_says_is_kept_in_a_bounded_file(hosting: Hosting) -> None:
     hosting.want("fn-1", server_payload(hosting.data / "packages" / "one"))
     await hosting.ready("fn-1")

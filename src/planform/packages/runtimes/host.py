@@ -296,7 +296,14 @@ class RuntimeHost:
                 elif wanted.kubeconfig is not None:
                     launch = provider_launch(wanted, hidden=self._directory)
                 else:
-                    launch = process_launch(wanted, port=port.number, certificates=certificates, hidden=self._directory)
+                    make_private_directory(directory / "cache")
+                    launch = process_launch(
+                        wanted,
+                        port=port.number,
+                        certificates=certificates,
+                        cache=directory / "cache",
+                        hidden=self._directory,
+                    )
                 remote = Remote(target_of([port.number]), caller, revision)
                 replicas.append(
                     Replica(

@@ -45,13 +45,21 @@ class Launch:
     clean_up: tuple[str, ...] = ()
 
 
-def process_launch(wanted: Wanted, *, port: int, certificates: Path, hidden: Path) -> Launch:
-    """A function as a process in the sandbox, serving at this port of the loopback. Raises NotRunnable."""
+def process_launch(wanted: Wanted, *, port: int, certificates: Path, cache: Path, hidden: Path) -> Launch:
+    """A function as a process in the sandbox, serving at this port of the loopback. Raises NotRunnable.
+
+    `cache` is the revision's own, where Python keeps what it compiled: after a crash it is back much sooner.
+    """
     flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={certificates}")
     return Launch(
         (*wanted.executable.command(), *flags),
-        {**surroundings(wanted), "TLS_SERVER_CERTS_DIR": str(certificates)},
-        limits_of(wanted, hidden, certificates),
+        {
+            **surroundings(wanted),
+            "TLS_SERVER_CERTS_DIR": str(certificates),
+            "PYTHONPYCACHEPREFIX": str(cache),
+            "PYTHONDONTWRITEBYTECODE": "",
+        },
+        replace(limits_of(wanted, hidden, certificates, cache), writable=(cache,)),
     )
 
 
