@@ -132,6 +132,9 @@ def test_a_release_that_does_not_exist_is_an_error_that_lists_those_that_do() ->
     error = planform("blueprint", "validate", "-", "--release", "9.9", stdin=blueprint(ECHO)).exception
     assert isinstance(error, PlanformError)
     assert 'release "9.9" is not listed (there are: 0.0, 0.1' in error.message
+    error = planform("blueprint", "validate", "-", "--release", "0.0", stdin=blueprint(ECHO)).exception
+    assert isinstance(error, UsageError)
+    assert error.message == "release 0.0 is over: what it had is not in this installation"
 
 
 def test_an_overlay_moves_the_stable_version(tmp_path: Path) -> None:

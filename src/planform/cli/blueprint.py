@@ -37,7 +37,7 @@ def blueprint() -> None:
 
 @blueprint.command()
 @click.argument("what", metavar="FILE|NAME", nargs=-1, required=True)
-@click.option("--release", default="", help="As if planform were of this release.  [default: its own]")
+@click.option("--release", default="", help="As if planform were of this coming release.  [default: its own]")
 @click.option("--overlay", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Overlay of versions.")
 @click.option(
     "--engine", type=click.Choice(("embedded", "kubernetes")), default="embedded", show_default=True, help="Where."
@@ -113,11 +113,16 @@ def _parsed(objects: Sequence[Object]) -> dict[str, Blueprint | None]:
 
 
 def _catalogue(release: str) -> PhaseCatalogue:
-    """The functions of this installation as they will be, or were, in a release. Raises VersionsInvalid."""
+    """The functions of this installation as they will be in a release. Raises VersionsInvalid or UsageError."""
+    own = shipped_catalogue()
     if not release:
-        return shipped_catalogue()
+        return own
     listed = embedded_versions()
     position = listed.position(release)
+    if position < listed.position(own.release):
+        raise UsageError(
+            f"release {release} is over: what it had is not in this installation", hint=f"this is {own.release}"
+        )
     then = {}
     for name, function in listed.functions.items():
         stable = function.stable_at(position)
