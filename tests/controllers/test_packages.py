@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import GroupVersionKind
-from planform.api.names import CRD, FUNCTION, FUNCTION_REVISION, RUNTIME_CONFIG
+from planform.api.names import CRD, FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, RUNTIME_CONFIG
 from planform.client.informer import ObjectKey
+from planform.client.protocol import Patch, PatchType
 from planform.errors import Invalid
 from planform.functions.errors import FunctionError
 from planform.packages.revisions import DIGEST_LABEL, NUMBER_LABEL, VERSION_LABEL
@@ -239,6 +240,54 @@ async def test_a_runtime_configuration_is_followed_without_a_failed_call(install
         return bool((await installation.call(**asked))["environment"] == {"LEVEL": "two"})
 
     await eventually(moved, "the new setting")
+
+
+async def test_rules_for_images_say_where_a_package_is_and_are_named_as_long_as_they_do(
+    installation: Installation,
+) -> None:
+    publish(installation, "v1")
+    client = installation.bench.client
+    await installation.install("upstream.example.com/acme/fn:v1", packagePullPolicy="Never")
+    await installation.until("Installed", "False", reason="UnpackingPackage")
+    rule = {
+        "apiVersion": IMAGE_CONFIG.api_version,
+        "kind": IMAGE_CONFIG.kind,
+        "metadata": {"name": "mirror"},
+        "spec": {
+            "matchImages": [{"type": "Prefix", "prefix": "upstream.example.com/"}],
+            "rewriteImage": {"prefix": "registry.example.org/"},
+        },
+    }
+    await client.create(rule)
+    function = await installation.until("Healthy", "True")
+    assert function["status"]["resolvedPackage"] == f"{REPOSITORY}:v1"
+    assert function["status"]["appliedImageConfigRefs"] == [{"name": "mirror", "reason": "RewriteImage"}]
+    [revision] = await installation.revisions()
+    assert revision["spec"]["image"] == "upstream.example.com/acme/fn:v1"
+    await client.delete(IMAGE_CONFIG, "mirror")
+
+    async def cleared() -> bool:
+        status = (await client.get(FUNCTION, "fn"))["status"]
+        return not status["appliedImageConfigRefs"]
+
+    await eventually(cleared, "the rule that is gone is no longer named")
+    assert (await installation.call())["version"] == "v1"
+
+
+async def test_under_manual_users_activate_what_shall_run(installation: Installation) -> None:
+    publish(installation, "v1", "v2")
+    limits: dict[str, Any] = {"revisionActivationPolicy": "Manual", "revisionHistoryLimit": 2}
+    await installation.install("v1", **limits)
+    await installation.until("Installed", "False", reason="InactivePackageRevision")
+    [first] = await installation.until_states({1: "Inactive"})
+    assert installation.host.standing(first["metadata"]["name"]) is None
+    await installation.install("v2", **limits)
+    _, second = await installation.until_states({1: "Inactive", 2: "Inactive"})
+    for revision in (first, second):
+        change = Patch(PatchType.MERGE, {"spec": {"desiredState": "Active"}})
+        await installation.bench.client.patch(FUNCTION_REVISION, revision["metadata"]["name"], change)
+    await installation.until_called("v1", selector={VERSION_LABEL: "v1"})
+    await installation.until_called("v2", ref=second["metadata"]["name"])
 
 
 async def test_an_uninstalled_function_stops_and_leaves_no_files(installation: Installation) -> None:

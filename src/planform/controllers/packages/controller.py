@@ -7,13 +7,13 @@ made of and whether it works is for the controllers of Functions, Providers and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import PACKAGE_LABEL, PACKAGES_GROUP, is_paused
-from planform.client.informer import ObjectKey
+from planform.api.names import IMAGE_CONFIG, PACKAGE_LABEL, PACKAGES_GROUP, is_paused
+from planform.client.informer import Change, ObjectKey
 from planform.composition.xr import XrCondition
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import merge, set_status
@@ -81,12 +81,14 @@ class PackageController:
         self._manager = f"{PACKAGES_GROUP}/{name}"
         self._package = package
         self._revision = revision
+        self._pulled: set[str] = set()  # packages that rules for images may be about
 
     def start(self) -> None:
         controller = self._bench.controller(self._name, self.reconcile)
         sources: list[Source[ObjectKey]] = [
             Source(self._package, to_self),
             Source(self._revision, to_owner(PACKAGES_GROUP, self._package.kind, cluster_scoped=True)),
+            Source(IMAGE_CONFIG, self._to_pulled),
         ]
         if self._bench.plane.start(controller, [*sources, *self._more_sources()]):
             self._started(controller)
@@ -95,6 +97,7 @@ class PackageController:
         try:
             package = await self._client.get(self._package, key.name)
         except NotFound:
+            self._pulled.discard(key.name)
             await self._gone(key.name)
             return Result()
         if package["metadata"].get("deletionTimestamp"):
@@ -114,12 +117,18 @@ class PackageController:
             for name in sorted(revisions):
                 await self._tell_health(revisions, name)
             await self._tell_not_installable(package, error)
+            self._pulled.add(key.name)
             if error.retryable:
                 raise
             return Result(requeue_after=_LOOK_AGAIN)
+        if content.digest:
+            self._pulled.add(key.name)
         await self._settle(package, current, revisions, content)
         always = package["spec"].get("packagePullPolicy") == "Always"
         return Result(requeue_after=_LOOK_AGAIN if always and content.digest else None)
+
+    def _to_pulled(self, _: Change) -> Iterable[ObjectKey]:
+        return [ObjectKey("", name) for name in sorted(self._pulled)]
 
     def _look_again_on(self, controller: Controller[ObjectKey]) -> Callable[[str, str], None]:
         """Looks at a package of this kind again when it is told of it by kind and name."""

@@ -356,8 +356,10 @@ class RuntimeHost:
             hosted.called.clear()
             limit = left if hosted.calls else min(left, self._draining.quiet)
             heard = await self._wait(hosted.called, limit, interrupt)
-            if interrupt is not None and interrupt.is_set() and hosted.wanted is not None:
-                return False
+            if interrupt is not None and interrupt.is_set():
+                if hosted.wanted is not None:
+                    return False
+                interrupt.clear()  # one of its processes ended, which is no reason to go on
             if not heard and not hosted.calls:
                 return True
 
