@@ -43,7 +43,7 @@ class Observed:
     """As stored; the state has them as functions see them."""
 
 
-async def observe(client: Client, xr: Object, style: Style, heed: Heed) -> Observed:
+async def observe(client: Client, xr: Object, style: Style, heed: Heed, *, one_by_one: bool = False) -> Observed:
     """Read what the XR refers to. What is gone is left out, and so is what somebody else controls.
 
     `heed` hears of each Secret before it is read.

@@ -243,7 +243,7 @@ class CompositeReconciler:
         chosen = await choose(self._fleet, self._tools.compositions, key, xr, self._bench.clock)
         steps = self._parsed(chosen)
         heed = partial(self._fleet.heed, key, xr["metadata"]["uid"])
-        observed = await observe(self._client, xr, self._definition.style, heed)
+        observed = await observe(self._client, xr, self._definition.style, heed, one_by_one=self._bench.reads_at_once)
         pipelines = self._tools.pipelines
         work = _Pass(
             key=key,
