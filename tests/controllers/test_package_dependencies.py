@@ -106,10 +106,13 @@ async def test_one_bad_package_does_not_hold_up_another(installation: Installati
         await installation.install(f"{HOME}/{name}:v1.0.0", kind="Configuration", name=name)
     message = await until_resolved(installation, "False")
     assert f"nobody answers for {HOME}/lost" in message
-    bad = await installation.until("Healthy", "False", name="bad", kind=CONFIGURATION)
-    condition = condition_of(bad, "Healthy")
-    assert condition is not None
-    assert "missing dependencies" in condition["message"]
+
+    async def missing() -> bool:
+        bad = await installation.until("Healthy", "False", name="bad", kind=CONFIGURATION)
+        condition = condition_of(bad, "Healthy")
+        return condition is not None and "missing dependencies" in condition["message"]
+
+    await eventually(missing, "what is missing")
     await installation.install(f"{HOME}/fn:v1.0.0")
     await installation.until("Healthy", "True", name="good", kind=CONFIGURATION)
     assert await read(installation.bench.client, COMPOSITION, "bad") is None

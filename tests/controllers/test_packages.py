@@ -274,6 +274,26 @@ async def test_rules_for_images_say_where_a_package_is_and_are_named_as_long_as_
     assert (await installation.call())["version"] == "v1"
 
 
+async def test_a_rule_for_images_says_how_a_program_runs(installation: Installation) -> None:
+    publish(installation, "v1")
+    client = installation.bench.client
+    container = {"name": "package-runtime", "args": ["--own-flag"]}
+    template = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    for kind, name, spec in (
+        (RUNTIME_CONFIG, "flagged", {"deploymentTemplate": template}),
+        (
+            IMAGE_CONFIG,
+            "acme",
+            {"matchImages": [{"prefix": "registry.example.org/"}], "runtime": {"configRef": {"name": "flagged"}}},
+        ),
+    ):
+        metadata = {"name": name}
+        await client.create({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec})
+    await installation.install("v1")
+    await installation.until("Healthy", "True")
+    assert (await installation.call())["arguments"][0] == "--own-flag"
+
+
 async def test_under_manual_users_activate_what_shall_run(installation: Installation) -> None:
     publish(installation, "v1", "v2")
     limits: dict[str, Any] = {"revisionActivationPolicy": "Manual", "revisionHistoryLimit": 2}

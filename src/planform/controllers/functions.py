@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from planform.api.kinds import Object
-from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, RUNTIME_CONFIG, SECRET
+from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
 from planform.builtin import find_builtin
-from planform.client.informer import Change, ObjectKey
+from planform.client.informer import ObjectKey
 from planform.controllers.function_catalogue import BUILTIN_CAPABILITIES, DETERMINISTIC, LiveFunctions
 from planform.controllers.function_users import FunctionUsers
 from planform.controllers.packages.contents import PackageContents
@@ -36,10 +36,9 @@ from planform.packages.errors import InvalidReference
 from planform.packages.fetching import Fetched
 from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
 from planform.packages.revisions import content_of
-from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
+from planform.packages.runtimes.executables import NotRunnable
 from planform.packages.runtimes.launching import Wanted
 from planform.reconcile.controller import Controller
-from planform.reconcile.sources import Source
 
 if TYPE_CHECKING:
     from planform.controllers.packages.locking import LockController
@@ -83,9 +82,6 @@ class FunctionController(PackageController):
         self._users = users
         self._hosted: dict[str, str] = {}  # the Function of each revision that runs here
 
-    def _more_sources(self) -> list[Source[ObjectKey]]:
-        return [] if self._packaging is None else [Source(RUNTIME_CONFIG, self._of_configuration)]
-
     def _started(self, controller: Controller[ObjectKey]) -> None:
         def look_again(functions: frozenset[str]) -> None:
             for name in functions:
@@ -105,10 +101,6 @@ class FunctionController(PackageController):
                 self._packaging.lock.subscribe(self._look_again_on(controller))
         if self._users is not None:
             self._users.subscribe(used_otherwise)
-
-    def _of_configuration(self, change: Change) -> list[ObjectKey]:
-        """A runtime configuration says how all functions that run here may run; they look for themselves."""
-        return [ObjectKey("", name) for name in dict.fromkeys(self._hosted.values())]
 
     # -- what a Function means
 
@@ -196,19 +188,14 @@ class FunctionController(PackageController):
         metadata = revision["metadata"]
         if fetched.executable is None:
             raise NotRunnable("the package has no program to run: its image has neither an entrypoint nor our label")
-        reference = str((revision["spec"].get("runtimeConfigRef") or {}).get("name") or "default")
-        try:
-            config = await self._client.get(RUNTIME_CONFIG, reference)
-        except NotFound:
-            if reference != "default":
-                raise NotRunnable(f'there is no DeploymentRuntimeConfig "{reference}"') from None
-            config = {}
+        assert self._packaging is not None
+        settings = await self._packaging.contents.settings(revision)
         return Wanted(
             str(metadata["labels"][PACKAGE_LABEL]),
             metadata["name"],
             metadata["uid"],
             fetched.executable,
-            RuntimeSettings.of(config),
+            settings,
             fetched.digest,
         )
 

@@ -28,7 +28,7 @@ from planform.clock import Clock
 from planform.errors import NotFound
 from planform.packages.blobs import BlobStore, Image
 from planform.packages.credentials import Credentials, credentials_from_secret
-from planform.packages.errors import CredentialsUnusable, PackageNotFound, SignatureInvalid
+from planform.packages.errors import CredentialsUnusable, PackageError, PackageNotFound, SignatureInvalid
 from planform.packages.image_config import ImageRules, Treatment, applied_refs, parse_image_config
 from planform.packages.oci import Descriptor
 from planform.packages.references import parse_reference
@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 IF_NOT_PRESENT: Final = "IfNotPresent"
 ALWAYS: Final = "Always"
 NEVER: Final = "Never"
+
+
+class CannotUnpack(PackageError):
+    """This machine cannot hold the files of a package."""
+
+    reason = "CannotUnpack"
+    retryable = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +143,10 @@ class RegistryPackages:
             if known is not None and (known.executable is None or known.executable.root.is_dir()):
                 return known
             image = await self._pull(located, policy, pull_secrets)
-            fetched = await asyncio.to_thread(self._unpacked, located.digest, image)
+            try:
+                fetched = await asyncio.to_thread(self._unpacked, located.digest, image)
+            except OSError as error:
+                raise CannotUnpack(f"{located.image} cannot be unpacked: {error.strerror or error}") from error
             self._note(located)
             self._fetched[located.digest] = fetched
             return fetched
@@ -151,7 +161,8 @@ class RegistryPackages:
         """Delete the unpacked files of all other packages; what registries sent stays, for going back."""
         kept = {_hex(digest) for digest in digests}
         for directory in self._files.iterdir() if self._files.is_dir() else ():
-            if directory.name not in kept and directory.name not in map(_hex, self._turns_taken()):
+            name = directory.name.removeprefix(".").removesuffix(".new")
+            if name not in kept and name not in map(_hex, self._turns_taken()):
                 shutil.rmtree(directory, ignore_errors=True)
         self._fetched = {digest: each for digest, each in self._fetched.items() if _hex(digest) in kept}
 

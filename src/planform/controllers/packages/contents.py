@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import planform
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.names import CONFIGURATION_REVISION, FUNCTION_REVISION, PROVIDER_REVISION
+from planform.api.names import CONFIGURATION_REVISION, FUNCTION_REVISION, PROVIDER_REVISION, RUNTIME_CONFIG
 from planform.client.protocol import Client
 from planform.controllers.packages.controller import Content
 from planform.errors import NotFound, PlanformError
@@ -23,6 +23,7 @@ from planform.packages.fetching import Fetched, Located, PackageSource
 from planform.packages.references import parse_reference
 from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of, controller_of
 from planform.packages.revisions import content_of
+from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
 
 _MANAGER: Final = "pkg.crossplane.io/revision"
 CROSSPLANE_VERSION: Final = "v2.4.0"
@@ -86,10 +87,29 @@ class PackageContents:
 
     async def fetched(self, revision: Object) -> Fetched:
         """The content of a revision, whatever its package means now. Raises PackageError."""
+        spec = revision["spec"]
+        located = await self._located(revision)
+        return await self.source.fetch(located, policy=_policy(spec), pull_secrets=_secrets(spec))
+
+    async def _located(self, revision: Object) -> Located:
         spec, digest = revision["spec"], annotations_of(revision)[DIGEST_ANNOTATION]
         pinned = str(parse_reference(str(spec["image"])).pinned(digest))
-        located = await self.source.locate(pinned, policy=_policy(spec), pull_secrets=_secrets(spec))
-        return await self.source.fetch(located, policy=_policy(spec), pull_secrets=_secrets(spec))
+        return await self.source.locate(pinned, policy=_policy(spec), pull_secrets=_secrets(spec))
+
+    async def settings(self, revision: Object) -> RuntimeSettings:
+        """How a revision's program is to be run: a rule for its image counts more than what its package says.
+
+        Raises NotRunnable if the configuration is not there, or says what makes no sense.
+        """
+        rule = (await self._located(revision)).treatment.runtime
+        said = str((revision["spec"].get("runtimeConfigRef") or {}).get("name") or "default")
+        name = rule.name if rule is not None else said
+        try:
+            return RuntimeSettings.of(await self.client.get(RUNTIME_CONFIG, name))
+        except NotFound:
+            if name == "default":
+                return RuntimeSettings()
+            raise NotRunnable(f'there is no DeploymentRuntimeConfig "{name}"') from None
 
     async def install(self, revision: Object, kind: str) -> Installed:
         """Have the content of an active revision here and its objects in the engine, once what it needs is there."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import IMAGE_CONFIG, PACKAGE_LABEL, PACKAGES_GROUP, is_paused
+from planform.api.names import IMAGE_CONFIG, PACKAGE_LABEL, PACKAGES_GROUP, RUNTIME_CONFIG, is_paused
 from planform.client.informer import Change, ObjectKey
 from planform.composition.xr import XrCondition
 from planform.controllers.workbench import Workbench
@@ -81,7 +81,7 @@ class PackageController:
         self._manager = f"{PACKAGES_GROUP}/{name}"
         self._package = package
         self._revision = revision
-        self._pulled: set[str] = set()  # packages that rules for images may be about
+        self._pulled: set[str] = set()  # packages that rules for images and programs may be about
 
     def start(self) -> None:
         controller = self._bench.controller(self._name, self.reconcile)
@@ -89,8 +89,9 @@ class PackageController:
             Source(self._package, to_self),
             Source(self._revision, to_owner(PACKAGES_GROUP, self._package.kind, cluster_scoped=True)),
             Source(IMAGE_CONFIG, self._to_pulled),
+            Source(RUNTIME_CONFIG, self._to_pulled),
         ]
-        if self._bench.plane.start(controller, [*sources, *self._more_sources()]):
+        if self._bench.plane.start(controller, sources):
             self._started(controller)
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -140,9 +141,6 @@ class PackageController:
         return look_again
 
     # -- what kinds of packages say for themselves
-
-    def _more_sources(self) -> list[Source[ObjectKey]]:
-        return []
 
     def _started(self, controller: Controller[ObjectKey]) -> None:
         """The controller runs from now on."""

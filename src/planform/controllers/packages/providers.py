@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
-from planform.api.names import CLUSTER_ROLE, CRD, PACKAGE_LABEL, PROVIDER, PROVIDER_REVISION, RUNTIME_CONFIG
+from planform.api.names import CLUSTER_ROLE, CRD, PACKAGE_LABEL, PROVIDER, PROVIDER_REVISION
 from planform.apiserver.private_files import make_private_directory
 from planform.client.informer import ObjectKey
 from planform.client.kubeconfig import write_kubeconfig
 from planform.controllers.functions import Packaging
 from planform.controllers.packages.controller import Content, Examined, PackageController
 from planform.controllers.workbench import Workbench
-from planform.errors import AlreadyExists, NotFound
+from planform.errors import AlreadyExists
 from planform.packages.fetching import Fetched
 from planform.packages.revision_objects import ACTIVE
 from planform.packages.runtimes.certificates import Authority
-from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
+from planform.packages.runtimes.executables import NotRunnable
 from planform.packages.runtimes.launching import SYSTEM_NAMESPACE, Wanted
 from planform.reconcile.controller import Controller, Result
 
@@ -86,20 +86,14 @@ class ProviderController(PackageController):
         metadata = revision["metadata"]
         if fetched.executable is None:
             raise NotRunnable("the package has no program to run: its image has neither an entrypoint nor our label")
-        reference = str((revision["spec"].get("runtimeConfigRef") or {}).get("name") or "default")
-        try:
-            config = await self._client.get(RUNTIME_CONFIG, reference)
-        except NotFound:
-            if reference != "default":
-                raise NotRunnable(f'there is no DeploymentRuntimeConfig "{reference}"') from None
-            config = {}
+        settings = await self._packaging.contents.settings(revision)
         kubeconfig = await asyncio.to_thread(self._write_account, provider)
         return Wanted(
             provider,
             metadata["name"],
             metadata["uid"],
             fetched.executable,
-            RuntimeSettings.of(config),
+            settings,
             fetched.digest,
             kubeconfig,
         )
