@@ -165,6 +165,8 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
                     poll_interval=settings.poll_interval,
                     reads_at_once=True,
                     usage_guard=usages,
+                    authority=pki,
+                    server=lambda: f"https://{address}" if address.port else "",
                     phase_functions=phase_functions,
                     tool_labels=settings.tool_labels,
                 )

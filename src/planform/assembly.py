@@ -26,11 +26,13 @@ from planform.controllers.compositions import CompositionController
 from planform.controllers.crds import ensure_crds
 from planform.controllers.definitions import DefinitionController
 from planform.controllers.function_catalogue import LiveFunctions, runner
-from planform.controllers.functions import FunctionController
+from planform.controllers.function_users import FunctionUsers
+from planform.controllers.functions import FunctionController, Packaging
 from planform.controllers.nop import NopController
 from planform.controllers.operation_schedules import CronOperationController
 from planform.controllers.operation_watches import WatchOperationController
 from planform.controllers.operations import OperationController
+from planform.controllers.packages.opening import open_packaging, settled, start_packages
 from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
 from planform.controllers.population import Population
 from planform.controllers.recording import Events, open_events
@@ -39,6 +41,7 @@ from planform.controllers.workbench import Workbench
 from planform.features import FeatureGates
 from planform.functions.cache import ResponseCache
 from planform.journal.journal import Journal, open_journal
+from planform.packages.runtimes.certificates import Authority
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane
 from planform.telemetry.metrics import Registry
@@ -62,6 +65,10 @@ class Parts:
     poll_interval: float = 60.0
     reads_at_once: bool = False
     usage_guard: UsageGuard | None = None
+    authority: Authority | None = None
+    """Signs the certificates of functions that run here; without it, or without `data`, none of them do."""
+    server: Callable[[], str] = lambda: ""
+    """Where providers that run here find the API; empty until it is served."""
     phase_functions: PhaseFunctions = field(default_factory=PhaseFunctions)
     tool_labels: tuple[str, ...] = TOOL_LABELS
     """Labels of Compositions that make no new revision; a pattern may end in `*`."""
@@ -103,9 +110,13 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         )
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
-        functions = await stack.enter_async_context(LiveFunctions(bench))
+        packaging: Packaging | None = None
+        if parts.data is not None and parts.authority is not None:
+            packaging = await stack.enter_async_context(open_packaging(bench, parts.data, parts.authority))
+        host = packaging.host if packaging is not None else None
+        functions = await stack.enter_async_context(LiveFunctions(bench, host))
         call = await stack.enter_async_context(
-            runner(functions, metrics=parts.metrics, data=parts.data, tracer=parts.tracer)
+            runner(functions, metrics=parts.metrics, data=parts.data, tracer=parts.tracer, host=host)
         )
         cache = ResponseCache(parts.clock, metrics=parts.metrics)
         pipelines = Pipelines(
@@ -135,7 +146,14 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         await functions.synced()
         await compositions.synced()
         await _expect_composites(parts.client, population)
-        FunctionController(bench, functions).start()
+        selectors = parts.features.enabled("FunctionRevisionSelectors")
+        users = FunctionUsers(parts.plane, population, functions, selectors_enabled=selectors)
+        users.start()
+        FunctionController(bench, functions, packaging, users).start()
+        if packaging is not None:
+            assert parts.data is not None and parts.authority is not None
+            start_packages(bench, packaging, parts.authority, parts.data, parts.server)
+            await settled(bench, packaging)
         CompositionController(bench, population, functions, ignored_labels=parts.tool_labels).start()
         DefinitionController(bench, composites, ClaimControllers(bench)).start()
         OperationController(bench, pipelines).start()

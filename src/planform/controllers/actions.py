@@ -55,8 +55,10 @@ class PhaseFunctions:
     @cached_property
     def here(self) -> Surroundings:
         from planform.blueprints.contract import Surroundings
+        from planform.blueprints.functions.containers import find_containers
 
-        return Surroundings(engine=self.engine, data=self.data, connection=self.connection)
+        containers = find_containers() if self.engine == "embedded" else None
+        return Surroundings(engine=self.engine, data=self.data, connection=self.connection, containers=containers)
 
     @cached_property
     def _guard(self) -> BlueprintGuard:
