@@ -2,6 +2,6 @@
 
 from planform.controllers.composites.controllers import CompositeControllers
 from planform.controllers.composites.live_compositions import LiveCompositions
-from planform.controllers.composites.passes import FinishedRun, Tools
+from planform.controllers.composites.work import FinishedRun, Tools
 
 __all__ = ["CompositeControllers", "FinishedRun", "LiveCompositions", "Tools"]

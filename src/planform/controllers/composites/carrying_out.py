@@ -21,7 +21,7 @@ from planform.composition.standing import contains
 from planform.composition.xr import CLAIM_NAME_LABEL, CLAIM_NAMESPACE_LABEL, COMPOSITE_LABEL, Style
 from planform.controllers.composites.thrash import dispute
 from planform.controllers.writing import merge
-from planform.errors import AlreadyExists, Conflict, NotFound, PlanformError
+from planform.errors import AlreadyExists, Conflict, Invalid, NotFound, PlanformError
 
 ADOPT_ANNOTATION: Final = "planform.dev/adopt"
 _AT_ONCE: Final = 16
@@ -39,6 +39,24 @@ class NotOurs(PlanformError):
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class ComposedRefused(PlanformError):
+    """Composed resources are not valid; the XR's status says which, and why. Only a change can help."""
+
+    reason = "ComposedRefused"
+
+    def __init__(self, errors: Mapping[str, PlanformError]) -> None:
+        first = min(errors)
+        more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+        super().__init__(f'composed resource "{first}": {errors[first]}{more}')
+
+
+class ComposedNotApplied(ComposedRefused):
+    """Composed resources could not be applied, or deleted; another try may help."""
+
+    reason = "ComposedNotApplied"
+    retryable = True
 
 
 @dataclass
@@ -207,3 +225,12 @@ async def _delete(client: Client, obj: Object) -> None:
 def conflicts(errors: Mapping[str, PlanformError]) -> list[Conflict]:
     """Those that only mean: read again."""
     return [error for error in errors.values() if isinstance(error, Conflict) and not isinstance(error, AlreadyExists)]
+
+
+def failure_of(errors: Mapping[str, PlanformError]) -> PlanformError:
+    """What a pass raises that could not apply everything."""
+    again = conflicts(errors)
+    if again:
+        return again[0]
+    refused = all(isinstance(error, Invalid) for error in errors.values())
+    return ComposedRefused(errors) if refused else ComposedNotApplied(errors)

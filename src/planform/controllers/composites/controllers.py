@@ -12,7 +12,8 @@ from planform.client.informer import ObjectKey, key_of, list_pages
 from planform.client.waits import Backoff
 from planform.composition.xr import machinery
 from planform.controllers.composites.fleet import Definition, Fleet, Memory
-from planform.controllers.composites.passes import CompositeReconciler, Tools
+from planform.controllers.composites.passes import CompositeReconciler
+from planform.controllers.composites.work import Tools
 from planform.controllers.function_catalogue import LiveFunctions
 from planform.controllers.population import XrKey
 from planform.errors import PlanformError

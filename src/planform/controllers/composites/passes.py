@@ -6,16 +6,13 @@ nothing that the last run rested on has changed, functions are not called and no
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from planform.api.kinds import Object, gvk, gvk_of
+from planform.api.kinds import Object
 from planform.api.names import (
     COMPOSITE_FINALIZER,
     COMPOSITE_MANAGER,
@@ -26,7 +23,6 @@ from planform.api.names import (
 from planform.client.informer import ObjectKey, key_of
 from planform.clock import micro_timestamp
 from planform.composition.budget import DeletionBudgetExceeded, check_budget
-from planform.composition.dependencies import Dependency, Named, Selected
 from planform.composition.modes import pipeline_of
 from planform.composition.pipeline import PipelineOutcome, ReadSettings, run_pipeline
 from planform.composition.plan import Plan, PlanError, plan, readiness
@@ -34,7 +30,6 @@ from planform.composition.standing import (
     RecordingCredentials,
     RecordingReader,
     Standing,
-    dependencies_of,
     still_reads_the_same,
 )
 from planform.composition.steps import Step, parse_pipeline
@@ -42,154 +37,45 @@ from planform.composition.xr import XrCondition
 from planform.composition.xr_status import (
     claim_condition_types,
     custom_conditions,
-    functions_part,
     problem,
     synced,
     unready_problems,
 )
 from planform.controllers.composites.carrying_out import (
     Applied,
+    ComposedRefused,
     apply_changed,
-    conflicts,
     delete_unwanted,
+    failure_of,
     save_references,
 )
 from planform.controllers.composites.choosing import VALIDATION_SECONDS, Chosen, NotValidatedYet, choose
 from planform.controllers.composites.connections import publish_details
 from planform.controllers.composites.fleet import Definition, Fleet
-from planform.controllers.composites.live_compositions import LiveCompositions
-from planform.controllers.composites.observing import Observed, named, observe, references
+from planform.controllers.composites.observing import named, observe, references
+from planform.controllers.composites.scopes import Scopes
 from planform.controllers.composites.telling import Teller, explained
-from planform.controllers.pipelines import Pipelines
-from planform.controllers.population import Population, XrKey
-from planform.controllers.workbench import Workbench
+from planform.controllers.composites.work import (
+    FinishedRun,
+    Pass,
+    Tools,
+    is_deterministic,
+    split_dependencies,
+    version_left,
+)
+from planform.controllers.population import XrKey
 from planform.controllers.writing import remove_finalizer
-from planform.errors import Conflict, Invalid, NotFound, PlanformError
+from planform.errors import Conflict, NotFound, PlanformError
 from planform.functions.errors import FunctionError, ResolutionError
-from planform.functions.sending import digest_of, observed_digest
-from planform.functions.values import State
+from planform.functions.sending import observed_digest
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.gotime import parse_duration
 from planform.reconcile.controller import Result
 
 MIN_POLL_SECONDS: Final = 1.0
 _PARSED: Final = 512
-_EDITABLE: Final = ("generation", "labels", "annotations", "ownerReferences")
 _RUN_ERRORS: Final = (FunctionError, PlanError, DeletionBudgetExceeded)
 """What a run may come to instead of a plan."""
-
-
-class Recorder(Protocol):
-    """Hears of every run, for the journal; must not wait."""
-
-    def __call__(self, run: FinishedRun, /) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedRun:
-    """A run and what was made of it. `failure` is what went wrong after it, such as a plan that could not be made."""
-
-    xr: Object
-    composition: str
-    revision: str
-    outcome: PipelineOutcome
-    plan: Plan | None
-    trigger: str
-    started: datetime
-    seconds: float
-    failure: str
-    secrets: frozenset[bytes]
-
-
-@dataclass(frozen=True)
-class Tools:
-    """What the passes over all XRs share."""
-
-    bench: Workbench
-    pipelines: Pipelines
-    compositions: LiveCompositions
-    population: Population
-    record: Recorder | None = None
-    parsed: OrderedDict[str, tuple[Step, ...]] = field(default_factory=OrderedDict)
-
-
-class ComposedRefused(PlanformError):
-    """Composed resources are not valid; the XR's status says which, and why. Only a change can help."""
-
-    reason = "ComposedRefused"
-
-    def __init__(self, errors: Mapping[str, PlanformError]) -> None:
-        first = min(errors)
-        more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
-        super().__init__(f'composed resource "{first}": {errors[first]}{more}')
-
-
-class ComposedNotApplied(ComposedRefused):
-    """Composed resources could not be applied, or deleted; another try may help."""
-
-    reason = "ComposedNotApplied"
-    retryable = True
-
-
-@dataclass
-class _Pass:
-    """What one pass has found out so far."""
-
-    key: ObjectKey
-    xr: Object
-    standing: Standing | None
-    chosen: Chosen
-    steps: tuple[Step, ...]
-    observed: Observed
-    digest: bytes
-    """Of the observed state, as functions see it."""
-    reader: RecordingReader
-    secrets: RecordingCredentials
-
-    @property
-    def uid(self) -> str:
-        return str(self.xr["metadata"]["uid"])
-
-    @property
-    def edited(self) -> bool:
-        """Whether somebody changed the XR since it was last carried out; True if that is not known."""
-        last: int | None = self.standing.generation if self.standing is not None else None
-        last = last or ((self.xr.get("status") or {}).get("planform") or {}).get("generation")
-        return bool(last != self.xr["metadata"].get("generation"))
-
-    @property
-    def is_echo(self) -> bool:
-        """Whether all that changed is what the last pass wrote to the XR, and no function looks at that."""
-        last = self.standing
-        return (
-            last is not None
-            and last.version == self.xr["metadata"]["resourceVersion"]
-            and last.resources == self.surroundings
-        )
-
-    @property
-    def surroundings(self) -> bytes:
-        """The digest of all that was observed beside the XR itself."""
-        state = self.observed.state
-        return digest_of([state.resources, state.composite.connection_details])
-
-    @property
-    def trigger(self) -> str:
-        """In a word, why the pipeline is run."""
-        last = self.standing
-        if last is None or not last.revision:
-            return "first run"
-        if self.edited:
-            return "the XR was changed"
-        if last.revision != self.chosen.revision:
-            return "another composition revision"
-        if not last.settled:
-            return "the last pass did not succeed"
-        return "something it rests on changed" if last.observed == self.digest else "observed state changed"
-
-    def dependencies(self) -> set[Dependency]:
-        read = dependencies_of(self.reader.reads, self.secrets.secrets, self.reader.schemas)
-        return read | self.observed.secrets
 
 
 class CompositeReconciler:
@@ -200,6 +86,7 @@ class CompositeReconciler:
         self._tools = tools
         self._bench = tools.bench
         self._client = tools.bench.client
+        self._scopes = Scopes(tools.bench.client)
         self._teller = Teller(tools.bench, fleet)
         self._watch = watch
 
@@ -245,7 +132,7 @@ class CompositeReconciler:
         heed = partial(self._fleet.heed, key, xr["metadata"]["uid"])
         observed = await observe(self._client, xr, self._definition.style, heed, one_by_one=self._bench.reads_at_once)
         pipelines = self._tools.pipelines
-        work = _Pass(
+        work = Pass(
             key=key,
             xr=xr,
             standing=standing,
@@ -253,7 +140,7 @@ class CompositeReconciler:
             steps=steps,
             observed=observed,
             digest=observed_digest(observed.state),
-            reader=RecordingReader(pipelines.reader, self._is_namespaced, heed),
+            reader=RecordingReader(pipelines.reader, self._scopes.is_namespaced, heed),
             secrets=RecordingCredentials(pipelines.credentials, heed),
         )
         self._fleet.follow(key, work.uid, chosen.follows, {step.function for step in steps})
@@ -274,7 +161,7 @@ class CompositeReconciler:
                 known.popitem(last=False)
         return steps
 
-    async def _is_unchanged(self, work: _Pass) -> bool:
+    async def _is_unchanged(self, work: Pass) -> bool:
         """Whether a run would rest on exactly what the last one rested on, and so need not be."""
         last = work.standing
         if last is None or not last.settled or work.chosen.fields or not work.digest:
@@ -295,7 +182,7 @@ class CompositeReconciler:
         pipelines = self._tools.pipelines
         return last.functions == functions and await still_reads_the_same(last, pipelines.reader, pipelines.credentials)
 
-    async def _run(self, work: _Pass) -> Result:
+    async def _run(self, work: Pass) -> Result:
         pipelines = self._tools.pipelines
         started, begun = self._bench.clock.now(), self._bench.clock.monotonic()
         outcome = await run_pipeline(
@@ -341,7 +228,7 @@ class CompositeReconciler:
                 )
         return await self._carry_out(work, outcome, decided)
 
-    async def _decide(self, work: _Pass, outcome: PipelineOutcome) -> Plan:
+    async def _decide(self, work: Pass, outcome: PipelineOutcome) -> Plan:
         """Plan what the pipeline's answer means, within the deletion budget."""
         if outcome.failure is not None:
             raise outcome.failure
@@ -351,7 +238,7 @@ class CompositeReconciler:
             observed.resources,
             desired,
             style=self._definition.style,
-            scope_of=await self._scopes(desired),
+            scope_of=await self._scopes.of_desired(desired),
             leftovers=observed.leftovers,
         )
         check_budget(
@@ -364,7 +251,7 @@ class CompositeReconciler:
         )
         return decided
 
-    async def _carry_out(self, work: _Pass, outcome: PipelineOutcome, decided: Plan) -> Result:
+    async def _carry_out(self, work: Pass, outcome: PipelineOutcome, decided: Plan) -> Result:
         for warning in decided.warnings:
             self._teller.event(work.xr, "Warning", "NamespaceOverridden", warning)
         interval = _annotation(work.xr, POLL_INTERVAL_ANNOTATION)
@@ -390,7 +277,7 @@ class CompositeReconciler:
         )
         if not applied.errors:
             applied.errors |= await delete_unwanted(self._client, decided.delete)
-        watched = await self._watched(work.xr, outcome)
+        watched = await self._scopes.watched(work.xr, outcome)
         try:
             intended, told = await self._tell(work, outcome, decided, applied, watched)
         except PlanformError:
@@ -400,7 +287,7 @@ class CompositeReconciler:
         if wrote and not edited:
             why = applied.dispute or "its pipeline gives something else each time it is run"
             self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
-        is_blind = self._is_blind(work, outcome)
+        is_blind = work.is_blind(outcome, self._tools.pipelines.is_blind)
         depends = work.dependencies() | {named(each, work.xr) for each in (*decided.references, *watched)}
         expires = None if outcome.ttl is None else self._bench.clock.now().timestamp() + outcome.ttl
         self._fleet.remember(
@@ -418,33 +305,23 @@ class CompositeReconciler:
                 requirements=dict(outcome.requirements),
                 intents=applied.intents,
                 status=intended,
-                version=_version_left(before, work.xr, told or work.xr) if is_blind else "",
+                version=version_left(before, work.xr, told or work.xr) if is_blind else "",
                 resources=work.surroundings if is_blind and not applied.writes else b"",
                 published_keys=self._published_keys,
                 generation=int(work.xr["metadata"].get("generation") or 0),
-                deterministic=all(_is_deterministic(step) for step in outcome.steps),
+                deterministic=all(is_deterministic(step) for step in outcome.steps),
                 expires=expires,
                 settled=not applied.errors,
-                **_split(depends),
+                **split_dependencies(depends),
             ),
         )
         self._watch()
         if applied.errors:
-            raise _failure(applied.errors)
+            raise failure_of(applied.errors)
         return self._come_back(work.xr, expires)
 
-    def _is_blind(self, work: _Pass, outcome: PipelineOutcome) -> bool:
-        """Whether none of the functions that were run looks at what the control plane keeps in the XR."""
-        inputs = {step.name: step.input for step in work.steps if step.input_ref is None}
-        return all(
-            step.step in inputs
-            and step.revision is not None
-            and self._tools.pipelines.is_blind(step.revision, inputs[step.step])
-            for step in outcome.steps
-        )
-
     async def _tell(
-        self, work: _Pass, outcome: PipelineOutcome, decided: Plan, applied: Applied, watched: list[Object]
+        self, work: Pass, outcome: PipelineOutcome, decided: Plan, applied: Applied, watched: list[Object]
     ) -> tuple[bytes, Object | None]:
         """The XR's status after its plan was carried out; gives its digest, and the XR if it was written."""
         xr, legacy = work.xr, self._definition.style == "legacy"
@@ -498,16 +375,16 @@ class CompositeReconciler:
         self._tools.population.forget(XrKey(self._definition.group_kind, *key))
         self._watch()
 
-    def _remember_failure(self, work: _Pass) -> None:
+    def _remember_failure(self, work: Pass) -> None:
         """What the XR depends on even so: a change there may be what mends it."""
         depends = work.dependencies() | {named(each, work.xr) for each in references(work.xr, self._definition.style)}
         last = work.standing or Standing(namespace=work.key.namespace, name=work.key.name)
         depends |= last.dependencies
-        kept = msgspec.structs.replace(last, settled=False, **_split(depends))
+        kept = msgspec.structs.replace(last, settled=False, **split_dependencies(depends))
         self._fleet.remember(work.key, work.uid, kept)
         self._watch()
 
-    def _count(self, work: _Pass) -> None:
+    def _count(self, work: Pass) -> None:
         chosen = work.chosen
         labels = chosen.choice.resolved_selector.get("matchLabels") or None
         xr = XrKey(self._definition.group_kind, *work.key)
@@ -539,68 +416,8 @@ class CompositeReconciler:
         return ReadSettings(
             deny_by_default=features.enabled("DenyExtraResourcesByDefault"),
             confined_to=(xr["metadata"].get("namespace") or "") if confined else "",
-            is_namespaced=self._is_namespaced,
+            is_namespaced=self._scopes.is_namespaced,
         )
-
-    async def _is_namespaced(self, api_version: str, kind: str) -> bool:
-        try:
-            return (await self._client.kind(gvk(api_version, kind))).namespaced
-        except NotFound:
-            return True
-
-    async def _scopes(self, desired: State) -> dict[tuple[str, str], bool]:
-        """Which of the desired kinds are namespaced; one that is not served is found out when it is applied."""
-        found: dict[tuple[str, str], bool] = {}
-        for resource in desired.resources.values():
-            kind = gvk_of(resource.resource)
-            if (kind.api_version, kind.kind) not in found:
-                try:
-                    found[kind.api_version, kind.kind] = (await self._client.kind(kind)).namespaced
-                except NotFound:
-                    continue
-        return found
-
-    async def _watched(self, xr: Object, outcome: PipelineOutcome) -> list[Object]:
-        """References to what functions want watched; a namespaced XR's functions mean objects beside it."""
-        home, found = xr["metadata"].get("namespace") or "", []
-        for each in outcome.watched:
-            reference = {"apiVersion": each.api_version, "kind": each.kind, "name": each.name}
-            if home and await self._is_namespaced(each.api_version, each.kind):
-                reference["namespace"] = home
-            found.append(reference)
-        return found
-
-
-def _failure(errors: Mapping[str, PlanformError]) -> PlanformError:
-    """What a pass raises that could not apply everything."""
-    again = conflicts(errors)
-    if again:
-        return again[0]
-    refused = all(isinstance(error, Invalid) for error in errors.values())
-    return ComposedRefused(errors) if refused else ComposedNotApplied(errors)
-
-
-def _version_left(seen: Object, kept: Object, left: Object) -> str:
-    """The XR's version after a pass, unless there is something new in it for functions that ignore bookkeeping.
-
-    `seen` is the XR as the functions saw it, `kept` with its references, `left` with its status.
-    """
-    same = all(left["metadata"].get(name) == kept["metadata"].get(name) for name in _EDITABLE)
-    told = functions_part(left.get("status") or {}) != functions_part(seen.get("status") or {})
-    return str(left["metadata"]["resourceVersion"]) if same and not told else ""
-
-
-def _is_deterministic(step: Any) -> bool:
-    return bool(step.revision and step.revision.deterministic) or bool(
-        step.calls and step.calls[-1].response.deterministic
-    )
-
-
-def _split(depends: set[Dependency]) -> dict[str, Any]:
-    return {
-        "named": frozenset(each for each in depends if isinstance(each, Named)),
-        "selected": frozenset(each for each in depends if isinstance(each, Selected)),
-    }
 
 
 def _is_duration(text: str) -> bool:
