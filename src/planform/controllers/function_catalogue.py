@@ -56,6 +56,7 @@ DETERMINISTIC: Final = "deterministic"
 
 _HEALTH: Final = frozenset({"RevisionHealthy", "RuntimeHealthy", "Healthy"})
 _PREFIX: Final = "function-"
+_REMEMBERED_INPUTS: Final = 1024
 _SECRETS_WAIT: Final = 5.0
 
 
@@ -97,6 +98,7 @@ class LiveFunctions:
         self._catalogue: Catalogue | None = None
         self._subscribers: dict[object, OnChange] = {}
         self._subscriptions: list[Subscription] = []
+        self._blind: dict[tuple[str, int], tuple[Object | None, bool]] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -150,9 +152,16 @@ class LiveFunctions:
 
     def is_blind(self, revision: FunctionRevision, given: Object | None) -> bool:
         """Whether a function with this input certainly does not look at what the control plane keeps in the XR."""
-        endpoint = self.endpoint(revision)
-        builtin = find_builtin(endpoint.name) if isinstance(endpoint, InProcess) else None
-        return isinstance(builtin, CompiledFunction) and not builtin.sees_bookkeeping(given)
+        key = revision.digest, id(given)
+        known = self._blind.get(key)
+        if known is None:
+            endpoint = self.endpoint(revision)
+            builtin = find_builtin(endpoint.name) if isinstance(endpoint, InProcess) else None
+            blind = isinstance(builtin, CompiledFunction) and not builtin.sees_bookkeeping(given)
+            if len(self._blind) >= _REMEMBERED_INPUTS:
+                self._blind.clear()
+            known = self._blind[key] = (given, blind)  # an input that is kept cannot lend its id to another
+        return known[1]
 
     def subscribe(self, callback: OnChange) -> Callable[[], None]:
         """Tell `callback` the functions that from now on may be resolved or called otherwise; gives what ends that."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from planform.functions.errors import (
@@ -89,7 +90,7 @@ class Version:
 
     @property
     def revision(self) -> FunctionRevision:
-        return FunctionRevision(self.function, self.id, self.digest or self.id, self.deterministic, self.quick)
+        return _revision(self.function, self.id, self.digest or self.id, self.deterministic, self.quick)
 
     @property
     def is_stable(self) -> bool:
@@ -155,6 +156,10 @@ class Resolution:
     @property
     def revision(self) -> FunctionRevision:
         return self.version.revision
+
+
+_revision = lru_cache(maxsize=4096)(FunctionRevision)
+"""A fleet asks for the same few again and again."""
 
 
 def resolve(catalogue: Catalogue, request: Request) -> Resolution:

@@ -16,6 +16,8 @@ from planform.functions.values import FunctionRequest, Object, Resource, State
 
 _BOOKKEEPING = ("managedFields", "resourceVersion")
 _CANONICAL = orjson.OPT_SORT_KEYS
+_UNDIVIDED = 2047
+"""So many bytes hashlib takes without letting other threads run."""
 
 
 def without_bookkeeping(obj: Object) -> Object:
@@ -38,7 +40,14 @@ def canonical(value: object) -> bytes:
 
 def digest_of(value: object) -> bytes:
     """The same digest for equal values. Raises TypeError for what JSON cannot express."""
-    return sha256(canonical(value)).digest()
+    data = canonical(value)
+    if len(data) <= _UNDIVIDED:
+        return sha256(data).digest()
+    # In one piece it would give the interpreter away to another thread, and wait long to have it back.
+    digest, view = sha256(), memoryview(data)
+    for start in range(0, len(data), _UNDIVIDED):
+        digest.update(view[start : start + _UNDIVIDED])
+    return digest.digest()
 
 
 def tag_of(request: FunctionRequest, observed: bytes) -> str:
