@@ -109,7 +109,26 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def open_control_plane(settings: Settings, *, clock: Clock | None = None) -> AsyncIterator[ControlPlane]:
-    """Start everything, in the order in which it depends on each other; leaving stops it in reverse."""
+    """Start everything, in the order in which it depends on each other; leaving stops it in reverse.
+
+    An error, whether of the start or of the block, comes out as it is, though groups of tasks surround it.
+    """
+    try:
+        async with _opened(settings, clock) as plane:
+            yield plane
+    except BaseExceptionGroup as group:
+        raise _alone(group) from None
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The one error inside groups of one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[ControlPlane]:
     begun = time.perf_counter()
     clock = clock or SystemClock()
     metrics = Registry()
