@@ -146,8 +146,13 @@ class Setting:
         return await self.client.patch(gvk, name, Patch(PatchType.MERGE, body))
 
     async def reconciled(self) -> None:
-        """A pass of the controller over the Composition, now."""
-        await self.controller.reconcile(ObjectKey("", self.name))
+        """A pass of the controller over the Composition, now; the running one may have been there first."""
+        while True:
+            try:
+                await self.controller.reconcile(ObjectKey("", self.name))
+                return
+            except Conflict:
+                await asyncio.sleep(0.01)
 
     async def at_rest(self) -> dict[str, str]:
         """Settled; the version of each object that the controller writes."""
@@ -169,7 +174,7 @@ class Setting:
         return [
             each["message"]
             for each in listed.items
-            if each["reason"] == reason and each["involvedObject"]["name"].startswith(self.name)
+            if each.get("reason") == reason and each["involvedObject"].get("name", "").startswith(self.name)
         ]
 
     def xr(self, name: str) -> XrKey:

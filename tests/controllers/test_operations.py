@@ -145,7 +145,9 @@ async def said(bench: Workbench, about: Object) -> list[tuple[str, str, str]]:
     found = (await bench.client.list(EVENT, namespace="default")).items
     uid = about["metadata"]["uid"]
     return sorted(
-        (event["type"], event["reason"], event["message"]) for event in found if event["involvedObject"]["uid"] == uid
+        (event["type"], event["reason"], event["message"])
+        for event in found
+        if event["involvedObject"].get("uid") == uid
     )
 
 

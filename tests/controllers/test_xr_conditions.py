@@ -224,7 +224,7 @@ async def test_claims_get_the_results_meant_for_them_and_a_claim_that_is_gone_fa
                 name: {
                     each["message"]
                     for each in found
-                    if each["involvedObject"]["name"] == name and each["reason"] == "ComposeResources"
+                    if each["involvedObject"].get("name") == name and each["reason"] == "ComposeResources"
                 }
                 for name in names
             }
