@@ -774,7 +774,7 @@ async def test_events_tell_the_story_of_a_run(bench: Workbench, unique: str) -> 
         await theatre.run("b")
         await bench.events.written()
         events = (await bench.client.list(EVENT, namespace=unique)).items
-        assert {each["reason"] for each in events if each["involvedObject"]["kind"] == "ActionSet"} == {
+        assert {each["reason"] for each in events if each["involvedObject"].get("kind") == "ActionSet"} == {
             "Started Action",
             "Started Phase",
             "Ended Phase",
@@ -782,7 +782,7 @@ async def test_events_tell_the_story_of_a_run(bench: Workbench, unique: str) -> 
             "Ended deferPhase",
             "ActionSetFailed Action: b",
         }
-        (failure,) = [each for each in events if each["involvedObject"]["kind"] == "Blueprint"]
+        (failure,) = [each for each in events if each["involvedObject"].get("kind") == "Blueprint"]
         assert failure["message"] == f"ActionSet {unique}/run-1: failed as told"
 
 

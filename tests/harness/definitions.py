@@ -140,7 +140,9 @@ class Definitions:
         events = (await self.bench.client.list(EVENT, namespace="default")).items
         uid = xrd["metadata"]["uid"]
         return [
-            (each["type"], each["reason"], each["message"]) for each in events if each["involvedObject"]["uid"] == uid
+            (each["type"], each["reason"], each["message"])
+            for each in events
+            if each["involvedObject"].get("uid") == uid
         ]
 
 
