@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from planform.controllers.actionsets import ActionSetController
 from planform.controllers.workbench import Workbench
 from planform.errors import NotFound
 from tests.harness.kubelet import POD, Kubelet, kubelet
-from tests.harness.kubernetes import RealKubernetes
+from tests.harness.kubernetes import RealKubernetes, real_kubernetes
 from tests.harness.phases import PhaseRunner, file_profile
 from tests.harness.planes import eventually, kubernetes_bench, read
 
@@ -69,6 +69,13 @@ class Stage:
     def override(self) -> Object:
         """There is no scheduler."""
         return {"nodeName": self.kubelet.node}
+
+
+@pytest.fixture(scope="module")
+def kubernetes_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKubernetes]:
+    """A cluster of their own: in one that others have used for long, nodes that come and go lose their pods."""
+    with real_kubernetes(tmp_path_factory.mktemp("pods")) as cluster:
+        yield cluster
 
 
 @pytest.fixture
