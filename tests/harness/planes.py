@@ -82,7 +82,11 @@ async def kubernetes_bench(cluster: RealKubernetes) -> AsyncIterator[Workbench]:
             )
 
 
-async def eventually(check: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = 30.0) -> T:
+PATIENCE_SECONDS = 75.0
+"""How long a state may take: a real cluster's collector looks for new kinds every 30 s, and stands still meanwhile."""
+
+
+async def eventually(check: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = PATIENCE_SECONDS) -> T:
     """The first true answer of `check`, asked again and again; fails with `what` when the time is up."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
