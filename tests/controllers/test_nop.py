@@ -230,10 +230,13 @@ async def test_a_duration_beyond_all_measure_is_reported_with_its_path(bench: Wo
     condition = condition_of(found, "Synced")
     assert condition is not None
     assert condition["message"].startswith("spec.forProvider.conditionAfter[1].time: ")
-    await bench.events.written()
-    fields = f"involvedObject.name={unique}"
-    events = (await bench.client.list(EVENT, namespace="default", fields=fields)).items
-    assert [event["type"] for event in events] == ["Warning"]
+
+    async def told() -> bool:
+        fields = f"involvedObject.name={unique}"
+        events = (await bench.client.list(EVENT, namespace="default", fields=fields)).items
+        return [event["type"] for event in events] == ["Warning"]
+
+    await eventually(told, "an event tells of it")
 
 
 async def test_a_duration_without_a_unit_is_refused_at_the_door(bench: Workbench, unique: str) -> None:
