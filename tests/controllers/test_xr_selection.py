@@ -86,7 +86,8 @@ async def test_the_enforced_composition_beats_everything_and_the_default_revisio
         await platform.merge(plain, {"spec": {"crossplane": {"compositionRef": {"name": other}}}})
         after = await platform.until(plain, lambda xr: composition_of(xr) == enforced, "enforced again")
         assert machinery(after) == machinery(before)
-        assert [await platform.get(plain)] == await platform.at_rest(plain)
+        rested = await platform.at_rest(plain)
+        assert [await platform.get(plain)] == rested
 
 
 async def test_an_xr_without_a_fitting_composition_says_what_is_near_and_is_composed_once_there_is_one(
