@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
-from planform.api.names import COMPOSITE_MANAGER, EVENT
+from planform.api.names import COMPOSITE_MANAGER, CONNECTION_SECRET_TYPE, EVENT
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Patch, PatchType
-from planform.composition.claim_secrets import CONNECTION_SECRET_TYPE
 from planform.composition.claims import Offer, offer_of, xr_name
 from planform.composition.definitions import claim_crd, composite_crd
 from planform.controllers.claims import ClaimController, ClaimControllers, controller_name

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from planform.api.names import CLAIM_FINALIZER, EXTERNAL_NAME_ANNOTATION, SECRET
+from planform.api.names import CLAIM_FINALIZER, CONNECTION_SECRET_TYPE, EXTERNAL_NAME_ANNOTATION, SECRET
 from planform.client.protocol import Client
-from planform.composition.claim_secrets import CONNECTION_SECRET_TYPE, SecretRefused
+from planform.composition.claim_secrets import SecretRefused
 from planform.composition.claims import offer_of, xr_name
 from planform.controllers.workbench import Workbench
 from planform.errors import Conflict

@@ -22,11 +22,12 @@ from planform.api.names import (
     FUNCTION_REVISION,
     PACKAGE_LABEL,
 )
+from planform.api.owners import controller_reference
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import VirtualClock
 from planform.composition.matching import differences
-from planform.composition.revisions import composition_label, number_of, owner_reference
+from planform.composition.revisions import composition_label, number_of
 from planform.controllers.compositions import COUNTS_EVERY, CompositionController
 from planform.controllers.function_catalogue import LiveFunctions
 from planform.controllers.population import Population, XrKey
@@ -343,7 +344,7 @@ async def test_a_revision_that_somebody_else_controls_is_told_and_left_alone(set
     await setting.apply("us")
     other = setting.composition("other")
     other["metadata"]["name"] += "-other"
-    owner = owner_reference(await setting.client.create(other))
+    owner = controller_reference(await setting.client.create(other))
     await setting.patch(COMPOSITION_REVISION, made["metadata"]["name"], {"metadata": {"ownerReferences": [owner]}})
     found = await until_condition(setting.client, setting.composition(), "Synced", "False", reason="ReconcileError")
     message = str((condition_of(found, "Synced") or {})["message"])

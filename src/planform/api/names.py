@@ -60,6 +60,7 @@ CLAIM_MANAGER: Final = "apiextensions.crossplane.io/claim"
 COMPOSITION_NAME_LABEL: Final = "crossplane.io/composition-name"
 COMPOSITION_HASH_LABEL: Final = "crossplane.io/composition-hash"
 COMPOSITION_SPEC_HASH_LABEL: Final = "crossplane.io/composition-spec-hash"
+CONNECTION_SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
 PACKAGE_LABEL: Final = "pkg.crossplane.io/package"
 
 

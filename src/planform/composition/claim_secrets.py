@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from planform.api.kinds import Object
+from planform.api.names import CONNECTION_SECRET_TYPE
+from planform.api.owners import controller_reference
 from planform.errors import PlanformError
-
-CONNECTION_SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
 
 
 class SecretRefused(PlanformError):
@@ -39,15 +39,7 @@ def secret_for_claim(
     """
     if _controller(source).get("uid") != xr["metadata"]["uid"]:
         raise SecretRefused(f'{_shown(source)} is not controlled by {xr["kind"]} "{xr["metadata"]["name"]}"')
-    metadata = claim["metadata"]
-    owner = {
-        "apiVersion": claim["apiVersion"],
-        "kind": claim["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    metadata, owner = claim["metadata"], controller_reference(claim)
     data = source.get("data") or {}
     if existing is None:
         place = {"name": claim["spec"]["writeConnectionSecretToRef"]["name"], "namespace": metadata["namespace"]}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from planform.api.kinds import Object
-from planform.composition.definitions import owner_reference
+from planform.api.owners import controller_reference
 
 _READ: Final = ("get", "list", "watch")
 _EVERYTHING: Final = ("*",)
@@ -49,7 +49,7 @@ def _role(xrd: Mapping[str, Any], purpose: str, rules: Sequence[Object], gathere
         "metadata": {
             "name": f"crossplane:composite:{name}:aggregate-to-{purpose}",
             "labels": dict.fromkeys(gathered_by, "true"),
-            "ownerReferences": [owner_reference(xrd)],
+            "ownerReferences": [controller_reference(xrd)],
         },
         "rules": list(rules),
     }

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.owners import controller_reference
 from planform.composition.definition_fields import (
     claim_machinery,
     composite_status,
@@ -89,19 +90,6 @@ def claim_crd_name(xrd: Mapping[str, Any]) -> str | None:
     """What the CRD of the claims is called, also if the rest of the XRD makes no sense; None if it offers none."""
     names = xrd["spec"].get("claimNames")
     return f"{names['plural']}.{xrd['spec']['group']}" if names else None
-
-
-def owner_reference(xrd: Mapping[str, Any]) -> Object:
-    """What everything that an XRD brings with it carries: it goes with the XRD."""
-    metadata = xrd["metadata"]
-    return {
-        "apiVersion": xrd["apiVersion"],
-        "kind": xrd["kind"],
-        "name": metadata["name"],
-        "uid": metadata.get("uid", ""),
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def composite_crd(xrd: Mapping[str, Any]) -> Object:
@@ -234,7 +222,7 @@ def _crd(
     _referenceable(xrd)
     spec, metadata = xrd["spec"], xrd["metadata"]
     extra = spec.get("metadata") or {}
-    crd_metadata: Object = {"name": name, "ownerReferences": [owner_reference(xrd)]}
+    crd_metadata: Object = {"name": name, "ownerReferences": [controller_reference(xrd)]}
     labels = {**(metadata.get("labels") or {}), **(extra.get("labels") or {})}
     if labels:
         crd_metadata["labels"] = labels

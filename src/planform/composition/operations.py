@@ -18,6 +18,7 @@ import orjson
 
 from planform.api.kinds import Object
 from planform.api.names import OPERATION
+from planform.api.owners import controller_reference
 from planform.clock import parse_timestamp
 from planform.composition.pipeline import PipelineOutcome
 from planform.functions.sending import without_bookkeeping
@@ -251,16 +252,7 @@ def operation_from(
     metadata: Object = {
         "name": name,
         "labels": {**(written.get("labels") or {}), label: origin_label(owner["metadata"]["name"])},
-        "ownerReferences": [
-            {
-                "apiVersion": owner["apiVersion"],
-                "kind": owner["kind"],
-                "name": owner["metadata"]["name"],
-                "uid": owner["metadata"]["uid"],
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
+        "ownerReferences": [controller_reference(owner)],
     }
     noted = {**(written.get("annotations") or {}), **(annotations or {})}
     if noted:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from planform.api.owners import controller_reference
 from planform.composition.xr import (
     CLAIM_NAME_LABEL,
     CLAIM_NAMESPACE_LABEL,
@@ -218,15 +219,7 @@ def _owners(xr: Object, key: str, owners: Sequence[Object]) -> list[Object]:
             raise PlanError(
                 f'composed resource "{key}" names another controller: {owner.get("kind")}/{owner.get("name")}'
             )
-    controller = {
-        "apiVersion": xr["apiVersion"],
-        "kind": xr["kind"],
-        "name": xr["metadata"]["name"],
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    return [*(owner for owner in owners if owner.get("uid") != uid), controller]
+    return [*(owner for owner in owners if owner.get("uid") != uid), controller_reference(xr)]
 
 
 def identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:

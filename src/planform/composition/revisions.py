@@ -22,6 +22,7 @@ from planform.api.names import (
     COMPOSITION_REVISION,
     COMPOSITION_SPEC_HASH_LABEL,
 )
+from planform.api.owners import controller_reference
 from planform.machinery.names import LABEL_LENGTH, child_name
 
 TOOL_LABELS: Final = (
@@ -120,22 +121,9 @@ def new_revision(composition: Mapping[str, Any], number: int, *, ignored_labels:
                 COMPOSITION_HASH_LABEL: identity.digest[:LABEL_LENGTH],
                 COMPOSITION_SPEC_HASH_LABEL: identity.spec_digest[:_SPEC_HASH_LENGTH],
             },
-            "ownerReferences": [owner_reference(composition)],
+            "ownerReferences": [controller_reference(composition)],
         },
         "spec": {**_snapshot(composition), "revision": number},
-    }
-
-
-def owner_reference(composition: Mapping[str, Any]) -> Object:
-    """What makes a revision the Composition's: it goes when the Composition goes."""
-    metadata = composition["metadata"]
-    return {
-        "apiVersion": COMPOSITION.api_version,
-        "kind": COMPOSITION.kind,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
     }
 
 

@@ -21,6 +21,7 @@ from planform.api.names import (
     EXTENSIONS_GROUP,
     is_paused,
 )
+from planform.api.owners import controller_reference
 from planform.client.informer import Change, ObjectKey
 from planform.composition.modes import InvalidComposition, pipeline_of
 from planform.composition.revisions import (
@@ -31,7 +32,6 @@ from planform.composition.revisions import (
     is_controlled_by,
     newest_first,
     number_of,
-    owner_reference,
     plan_revisions,
     superfluous,
 )
@@ -141,7 +141,7 @@ class CompositionController:
         """Do what was planned; gives the revisions that are ours now, the newest first."""
         revisions = {each["metadata"]["name"]: each for each in listed}
         for stray in plan.adopt:
-            owners = [*(stray["metadata"].get("ownerReferences") or ()), owner_reference(composition)]
+            owners = [*(stray["metadata"].get("ownerReferences") or ()), controller_reference(composition)]
             adopted = await merge(self._client, stray, {"metadata": {"ownerReferences": owners}}, manager=MANAGER)
             revisions[adopted["metadata"]["name"]] = adopted
         if plan.current is not None and plan.renumber is not None:

@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from planform.api.kinds import Object
-from planform.api.names import CLUSTER_NOP_RESOURCE, NOP_GROUP, NOP_RESOURCE, SECRET, is_paused
+from planform.api.names import CLUSTER_NOP_RESOURCE, CONNECTION_SECRET_TYPE, NOP_GROUP, NOP_RESOURCE, SECRET, is_paused
+from planform.api.owners import controller_reference
 from planform.client.informer import ObjectKey
 from planform.clock import parse_timestamp
 from planform.composition.xr import XrCondition, set_conditions
@@ -30,7 +31,6 @@ from planform.reconcile.sources import Source, to_owner, to_self
 
 NAME: Final = "nop"
 MANAGER: Final = NOP_GROUP
-SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
 MANAGED_FINALIZER: Final = "finalizer.managedresource.crossplane.io"
 """Other providers of this kind hold their resources with it; one that was taken over from them must be let go."""
 
@@ -226,18 +226,10 @@ def _is_controlled_by(secret: Mapping[str, Any], uid: str) -> bool:
 
 
 def _secret(obj: Object, namespace: str, name: str, details: Sequence[ConnectionDetail]) -> Object:
-    owner = {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
-        "type": SECRET_TYPE,
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [controller_reference(obj)]},
+        "type": CONNECTION_SECRET_TYPE,
         "data": {detail.name: base64.b64encode(detail.value.encode()).decode() for detail in details},
     }

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from planform.api.kinds import GroupVersionKind, Object
+from planform.api.owners import controller_reference
 from planform.packages.revisions import COPIED_LABELS_ANNOTATION, Known, copied_labels, stale_labels, system_labels
 
 ACTIVE: Final = "Active"
@@ -53,7 +54,7 @@ def new_revision(
             "name": name,
             "labels": {**labels, **system_labels(metadata["name"], spec["package"], number, digest)},
             "annotations": noted,
-            "ownerReferences": [_owner(package)],
+            "ownerReferences": [controller_reference(package)],
         },
         "spec": {
             "image": spec["package"],
@@ -111,14 +112,3 @@ def _difference(
 ) -> Object:
     """The part of a merge patch that is about these keys."""
     return {key: wanted.get(key) for key in keys if present.get(key) != wanted.get(key)}
-
-
-def _owner(package: Object) -> Object:
-    return {
-        "apiVersion": package["apiVersion"],
-        "kind": package["kind"],
-        "name": package["metadata"]["name"],
-        "uid": package["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }

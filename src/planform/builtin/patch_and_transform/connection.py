@@ -10,6 +10,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from planform.api.names import CONNECTION_SECRET_TYPE
 from planform.builtin.compiled import Refused
 from planform.builtin.patch_and_transform.conversion import TransformFailed, go_json
 from planform.builtin.patch_and_transform.inputs import ConnectionDetail, ConnectionSecret
@@ -111,7 +112,7 @@ def compile_secret(spec: ConnectionSecret) -> Callable[[Object, Mapping[str, byt
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {key: value for key, value in place.items() if value},
-            "type": "connection.crossplane.io/v1alpha1",
+            "type": CONNECTION_SECRET_TYPE,
             "data": {key: base64.b64encode(details[key]).decode() for key in sorted(details)},
         }
         return f"{_metadata(xr)[0]}-connection-secret", Resource(secret, ready=Ready.TRUE)

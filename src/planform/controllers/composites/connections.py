@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from planform.api.kinds import Object
-from planform.api.names import COMPOSITE_MANAGER, SECRET
+from planform.api.names import COMPOSITE_MANAGER, CONNECTION_SECRET_TYPE, SECRET
+from planform.api.owners import controller_reference
 from planform.client.protocol import Client
 from planform.composition.dependencies import Named
 from planform.composition.plan import is_controlled_by
 from planform.errors import NotFound, PlanformError
 
-SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
 PUBLISHED_ANNOTATION: Final = "planform.dev/published-at"
 
 
@@ -81,14 +81,6 @@ async def publish_details(
             return (found["metadata"].get("annotations") or {}).get(PUBLISHED_ANNOTATION)
     elif not wanted:
         return None
-    owner = {
-        "apiVersion": xr["apiVersion"],
-        "kind": xr["kind"],
-        "name": xr["metadata"]["name"],
-        "uid": xr["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     await client.apply(
         {
             "apiVersion": "v1",
@@ -96,10 +88,10 @@ async def publish_details(
             "metadata": {
                 "name": secret.name,
                 "namespace": secret.namespace,
-                "ownerReferences": [owner],
+                "ownerReferences": [controller_reference(xr)],
                 "annotations": {PUBLISHED_ANNOTATION: now},
             },
-            "type": SECRET_TYPE,
+            "type": CONNECTION_SECRET_TYPE,
             "data": wanted,
         },
         manager=COMPOSITE_MANAGER,

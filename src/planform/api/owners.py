@@ -1,0 +1,24 @@
+"""Who an object belongs to, in the form in which Kubernetes writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planform.api.kinds import Object
+
+
+def controller_reference(owner: Mapping[str, Any]) -> Object:
+    """What an object carries that this owner controls: it goes with the owner, and foreground deletion waits for it.
+
+    An owner that is not stored yet, as in a rendering, has no uid.
+    """
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata.get("uid", ""),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
