@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from planform.clock import VirtualClock
 from planform.composition.pipeline import PipelineOutcome, resolver_for, run_pipeline
 from planform.composition.plan import plan
-from planform.composition.recording import WitnessedCredentials, run_record
+from planform.composition.recording import run_record
+from planform.composition.standing import RecordingCredentials
 from planform.composition.steps import parse_pipeline
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.runner import FunctionRevision
@@ -206,7 +207,7 @@ async def test_credentials_and_connection_details_are_named_as_secrets() -> None
 
 
 async def test_credentials_of_a_call_that_failed_are_witnessed() -> None:
-    credentials = WitnessedCredentials(Vault())
+    credentials = RecordingCredentials(Vault())
     assert await credentials.read("system", "aws") == {"token": b"hunter2-hunter2"}
     outcome = await outcome_of("nobody")
     record = run_record(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from planform.composition.pipeline import PipelineOutcome, StepTrace
 from planform.composition.plan import Plan
 from planform.composition.xr import Object
-from planform.functions.runner import CredentialSource
 from planform.functions.sending import without_bookkeeping
 from planform.functions.values import FunctionRequest, FunctionResponse, Ready, Resource, State
 from planform.journal.records import Part, Planned, Read, Rejected, Run, RunRecord, Said, StepCondition, StepRun
@@ -55,20 +54,6 @@ def run_record(
         warnings=() if plan is None else tuple(plan.warnings),
     )
     return RunRecord(run, frozenset(secrets).union(*(_secrets(trace) for trace in outcome.steps)))
-
-
-class WitnessedCredentials:
-    """A source of credentials that remembers what it gave, for `secrets` of `run_record`. A call that fails leaves no
-    request behind, and its error may quote what it was sent."""
-
-    def __init__(self, source: CredentialSource) -> None:
-        self._source = source
-        self.values: set[bytes] = set()
-
-    async def read(self, namespace: str, name: str, /) -> Mapping[str, bytes] | None:
-        data = await self._source.read(namespace, name)
-        self.values.update((data or {}).values())
-        return data
 
 
 def _step(trace: StepTrace) -> StepRun:

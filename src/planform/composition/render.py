@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from planform.clock import Clock
 from planform.composition.modes import InvalidComposition, pipeline_of
@@ -19,7 +19,6 @@ from planform.composition.steps import parse_pipeline
 from planform.composition.xr import (
     COMPOSITE_LABEL,
     RESOURCE_NAME_ANNOTATION,
-    SYSTEM_CONDITIONS,
     Object,
     Style,
     XrCondition,
@@ -27,14 +26,14 @@ from planform.composition.xr import (
     set_conditions,
     style_of,
 )
+from planform.composition.xr_status import custom_conditions
 from planform.errors import UsageError
 from planform.functions.cache import ResponseCache
 from planform.functions.runner import CredentialSource, FunctionRunner, ResourceReader
-from planform.functions.values import Condition, Resource, Severity, State, Status
+from planform.functions.values import Resource, Severity, State
 
 FROZEN_TIME: Final = "2024-01-01T00:00:00Z"
 _IDENTITY: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "render.planform.dev")
-_STATUSES: Final = {Status.TRUE: "True", Status.FALSE: "False"}
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ async def render(
         readiness(decided, outcome.desired.composite.ready),
     ]
     return Rendered(
-        xr=_shown_xr(xr, style, decided.references, decided.status, [*conditions, *_custom(outcome)]),
+        xr=_shown_xr(xr, style, decided.references, decided.status, [*conditions, *custom_conditions(outcome)]),
         composed=tuple(composed.object for composed in decided.apply),
         deleted=tuple(deletion.object for deletion in decided.delete),
         results=_results(outcome, decided),
@@ -214,7 +213,7 @@ def _failed(xr: Object, style: Style, outcome: PipelineOutcome) -> Rendered:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), RESOURCE_NAME_ANNOTATION: key}
         composed.append({**resource.resource, "metadata": metadata})
     return Rendered(
-        xr=_shown_xr(xr, style, (), status, [synced, *_custom(outcome)]),
+        xr=_shown_xr(xr, style, (), status, [synced, *custom_conditions(outcome)]),
         composed=tuple(composed),
         deleted=(),
         results=_results(outcome, None),
@@ -241,19 +240,6 @@ def _shown_xr(
         ),
     }
     return shown
-
-
-def _custom(outcome: PipelineOutcome) -> list[XrCondition]:
-    """The functions' own conditions; those of the system are not theirs to set."""
-    return [
-        XrCondition(condition.type, _status(condition), condition.reason, condition.message)
-        for condition in (one.condition for one in outcome.conditions)
-        if condition.type not in SYSTEM_CONDITIONS
-    ]
-
-
-def _status(condition: Condition) -> Any:
-    return _STATUSES.get(condition.status, "Unknown")
 
 
 def _results(outcome: PipelineOutcome, decided: Plan | None) -> tuple[Object, ...]:
