@@ -207,7 +207,7 @@ async def test_credentials_and_connection_details_are_named_as_secrets() -> None
 
 
 async def test_credentials_of_a_call_that_failed_are_witnessed() -> None:
-    credentials = RecordingCredentials(Vault())
+    credentials = RecordingCredentials(Vault(), heed=lambda _named: None)
     assert await credentials.read("system", "aws") == {"token": b"hunter2-hunter2"}
     outcome = await outcome_of("nobody")
     record = run_record(
