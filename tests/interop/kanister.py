@@ -1,7 +1,7 @@
 """The example blueprints of Kanister, read from its Go module, and data over which their templates render.
 
 The module comes through Go's module proxy, as every other module that tests build from. Where that refuses it, tests
-that need it are skipped with its words; PLANFORM_KANISTER may name a directory that holds the module instead.
+that need it are skipped with its words; PLANFORM_KANISTER may name a directory that holds another release instead.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from planform.api.kinds import Object
 from planform.machinery import yamlish
 from tests.harness.programs import ProgramMissing
 
-MODULE: Final = "github.com/kanisterio/kanister@0.117.0"
-"""The last release that ships examples. Its tags have no v, so that Go gives it a version of its own making."""
+MODULE: Final = "github.com/kanisterio/kanister@v0.0.0-20211202074347-0b02f242b0e1"
+"""The code that followed release 0.70. Kanister's tags have no v, so that Go knows its releases by time and commit
+only; a proxy that keeps copies answers to no other name. Later releases, up to 0.117, ship much the same examples."""
 
 _PATIENCE_SECONDS: Final = 120
 _ACTION: Final = re.compile(r"\{\{.*?\}\}", re.DOTALL)
@@ -54,7 +55,8 @@ def module_directory() -> Path:
     except (Unavailable, OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise ProgramMissing(f"{MODULE}: {error}") from error
     if not said.get("Dir"):
-        raise ProgramMissing(f"{MODULE}: {' '.join(str(said.get('Error') or 'no answer').split())}")
+        why = " ".join(str(said.get("Error") or "no answer").split())
+        raise ProgramMissing(f"{MODULE}: {why}; let PLANFORM_KANISTER name a directory that holds the module")
     return Path(said["Dir"])
 
 

@@ -21,6 +21,10 @@ from tests.gotemplate.oracle import Answer, Question, ask
 from tests.interop.kanister import data_for, example_blueprints, templates_of
 
 FEWEST = 20
+MISTAKES = (
+    # When it was written, Kanister did not check arguments: it says containers where it means a container.
+    ("stable/cassandra/cassandra-blueprint.yaml", 'KubeExec v0.0.0: argument "containers" is not supported'),
+)
 _OF_NOW = re.compile(r"\bnow\b|\.Time\s*\|\s*date")  # `date` takes a text for the time it is
 _PHASE = re.compile(r"actions\.(?P<action>.+)\.(?:phases\[(?P<number>\d+)\]|deferPhase)\.func\Z")
 
@@ -42,14 +46,19 @@ def test_all_examples_parse(blueprints: dict[str, Object]) -> None:
         assert parse_blueprint(obj).actions, path
 
 
-def test_examples_are_valid_but_for_functions_that_were_removed(
+def test_examples_are_valid_but_for_removed_functions_and_mistakes_of_their_own(
     blueprints: dict[str, Object], catalogue: PhaseCatalogue
 ) -> None:
     here, valid = Surroundings(engine="kubernetes"), []
     unexpected: list[str] = []
     for path, obj in blueprints.items():
         errors = blueprint_findings(obj, catalogue, here).errors
-        unexpected += [f"{path}: {error}" for error in errors if not _is_about_removal(obj, error, catalogue)]
+        unexpected += [
+            f"{path}: {error}"
+            for error in errors
+            if not _is_about_removal(obj, error, catalogue)
+            and not any(path == where and what in str(error) for where, what in MISTAKES)
+        ]
         valid += [] if errors else [path]
     assert unexpected == []
     assert len(valid) >= FEWEST, valid
