@@ -88,9 +88,11 @@ class Plane:
             subscription.close()
         return subscription is not None
 
-    def subscribe(self, gvk: GroupVersionKind, handler: Handler, *, namespace: str = "") -> Subscription:
+    def subscribe(
+        self, gvk: GroupVersionKind, handler: Handler, *, namespace: str = "", labels: str = ""
+    ) -> Subscription:
         """A share of a watch for what is no controller, such as an index that several of them read."""
-        return self._watches.subscribe(gvk, handler, namespace=namespace)
+        return self._watches.subscribe(gvk, handler, namespace=namespace, labels=labels)
 
     def sources(self, name: str) -> frozenset[Hashable]:
         """What a running controller watches."""

@@ -1,0 +1,431 @@
+"""Runs revisions in a cluster: a Deployment for each, a Service that finds its pods, and certificates for both sides.
+
+One controller brings what is missing or other than wanted, and writes nothing when all is there. A revision serves
+when its Deployment is available and its pods are found; an older one serves until then, since it is deactivated only
+after that. One that is let go is taken away when no call has been under way for a while; other replicas of the control
+plane may be in the middle of one, so its pods go on serving as long as a call may take.
+
+What is known of pods is known from watches alone, so that a replica which does not write can call all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.names import SECRET
+from planform.client.informer import Change, ObjectKey, version_number
+from planform.client.protocol import Client, Propagation
+from planform.clock import Clock
+from planform.errors import NotFound, PlanformError
+from planform.functions.endpoints import Remote
+from planform.functions.errors import FunctionCrashed, FunctionUnavailable
+from planform.functions.runner import FunctionRevision, FunctionRunner
+from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.packages.runtimes.certificates import RENEW_BEFORE
+from planform.packages.runtimes.cluster_authority import ClusterAuthority, describe
+from planform.packages.runtimes.deployments import (
+    DEPLOYMENT,
+    KINDS,
+    PORT,
+    REVISION_LABEL,
+    SERVICE,
+    Deployed,
+    covers,
+    objects_of,
+    secret_of,
+    server_name,
+)
+from planform.packages.runtimes.host import Draining, OnChange, Standing
+from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
+from planform.packages.runtimes.serving_pods import Reach, ServingPods
+from planform.reconcile.controller import Controller, Result
+from planform.reconcile.plane import Plane
+from planform.reconcile.sources import Source, Subscription
+
+NAME: Final = "runtimes"
+MANAGER: Final = "pkg.crossplane.io/runtime"
+APPLIED_ANNOTATION: Final = "planform.dev/applied"
+"""On what runs a revision: a digest of what was applied, by which it is seen that something was taken out of it."""
+_PATIENCE: Final = 3.0
+_LONGEST_WAIT: Final = 86_400.0
+_STARTING: Final = "its pods are being started"
+
+
+class MakeController(Protocol):
+    """Whoever makes controllers with the tools of this process."""
+
+    def __call__(self, name: str, reconcile: Callable[[ObjectKey], Awaitable[Result]]) -> Controller[ObjectKey]: ...
+
+
+@dataclass(eq=False)
+class _Known:
+    """What is known of one revision."""
+
+    wanted: Deployed | None = None
+    released: bool = False
+    objects: dict[tuple[GroupVersionKind, str], Object] = field(default_factory=dict)
+    problem: str = ""
+    calls: int = 0
+    called: float = 0.0
+    let_go: float | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced by another one, when its pods are others."""
+    told: Standing | None = None
+
+
+class KubernetesHost:
+    """The programs of packages, in one namespace of a cluster. Use it as a context manager; `start` begins to write."""
+
+    def __init__(
+        self,
+        client: Client,
+        plane: Plane,
+        *,
+        clock: Clock,
+        rng: Random,
+        namespace: str = SYSTEM_NAMESPACE,
+        draining: Draining = Draining(),  # noqa: B008  # frozen
+        reach: Reach = str,
+    ) -> None:
+        self._client = client
+        self._plane = plane
+        self._clock = clock
+        self.namespace = namespace
+        self._draining = draining
+        self._authority = ClusterAuthority(client, clock=clock, namespace=namespace, manager=MANAGER)
+        self._pods = ServingPods(client, plane, self._on_pods, clock=clock, rng=rng, namespace=namespace, reach=reach)
+        self._known: dict[str, _Known] = {}
+        self._settled: dict[tuple[GroupVersionKind, str], tuple[str, Any]] = {}
+        self._subscribers: dict[object, OnChange] = {}
+        self._subscriptions: list[Subscription] = []
+        self._controller: Controller[ObjectKey] | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._pods)
+        for kind in KINDS:
+            subscription = self._plane.subscribe(kind, self._on_object, namespace=self.namespace, labels=REVISION_LABEL)
+            self._subscriptions.append(subscription)
+            self._stack.callback(subscription.close)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    def start(self, make: MakeController) -> None:
+        """Do from now on what `ensure` and `release` say; of several replicas, one does."""
+        controller = make(NAME, self.reconcile)
+        sources = [Source(kind, _to_revision, self.namespace, REVISION_LABEL) for kind in KINDS]
+        if self._plane.start(controller, sources):
+            self._controller = controller
+
+    async def synced(self) -> None:
+        """Wait until everything that there was at the start is known."""
+        for subscription in self._subscriptions:
+            await subscription.synced()
+        await self._pods.synced()
+
+    # -- what is told
+
+    def ensure(self, wanted: Deployed) -> Standing:
+        """Have this revision run, and run this way; gives how it is doing now. Cheap if it does already."""
+        known = self._known.setdefault(wanted.revision, _Known())
+        if known.wanted != wanted:
+            known.wanted, known.released, known.let_go = wanted, False, None
+            self._look(wanted.revision)
+        return self.standing(wanted.revision) or Standing(problem=_STARTING)
+
+    def release(self, revision: str) -> None:
+        """Take this revision away once its calls have ended. Subscribers hear when that is done."""
+        known = self._known.setdefault(revision, _Known())
+        if not known.released:
+            known.wanted, known.released, known.let_go = None, True, self._clock.monotonic()
+            self._look(revision)
+
+    def forget(self, revision: str) -> None:
+        """The revision is gone; what it owned goes with it, and here as soon as its calls have ended."""
+        self.release(revision)
+
+    # -- what is known
+
+    def standing(self, revision: str) -> Standing | None:
+        """None if nothing of it is there and nothing is wanted."""
+        known = self._known.get(revision)
+        if known is None:
+            return None
+        deployment = _one(known, DEPLOYMENT)
+        if deployment is None:
+            return None if known.wanted is None else Standing(problem=known.problem or _STARTING)
+        service = _one(known, SERVICE)
+        endpoint = "" if service is None else _endpoint(service["metadata"]["name"], self.namespace)
+        if known.wanted is not None and known.wanted.provider:
+            unavailable = _unavailable(deployment)
+            return Standing(endpoint, not unavailable, known.problem or unavailable)
+        found = self._pods.remote(revision) is not None
+        problem = _unavailable(deployment) or ("" if found else "none of its pods is found yet")
+        return Standing(endpoint, not problem, known.problem or problem)
+
+    def remote(self, revision: str) -> Remote | None:
+        """Where it is called; None if none of its pods serves."""
+        return self._pods.remote(revision)
+
+    def subscribe(self, callback: OnChange) -> Callable[[], None]:
+        """Tell `callback` each revision whose standing is another; gives what ends that."""
+        token = object()
+        self._subscribers[token] = callback
+
+        def unsubscribe() -> None:
+            self._subscribers.pop(token, None)
+
+        return unsubscribe
+
+    # -- calls
+
+    def runner(self, otherwise: FunctionRunner) -> FunctionRunner:
+        """Passes calls on and counts them, so that nothing is taken away in the middle of one."""
+        return _ClusterRunner(self, otherwise, self._clock)
+
+    @contextmanager
+    def calling(self, revision: str) -> Iterator[None]:
+        known = self._known.setdefault(revision, _Known())
+        known.calls += 1
+        try:
+            yield
+        finally:
+            known.calls -= 1
+            known.called = self._clock.monotonic()
+
+    async def answering(self, revision: str, seconds: float) -> None:
+        """Wait until one of its pods serves, if none does, but not long."""
+        deadline = self._clock.monotonic() + min(seconds, _PATIENCE)
+        while self._pods.remote(revision) is None and (known := self._known.get(revision)) is not None:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return
+            timer = asyncio.create_task(self._clock.sleep(left))
+            waiting = asyncio.create_task(known.news.wait())
+            try:
+                await asyncio.wait([timer, waiting], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                timer.cancel()
+                waiting.cancel()
+
+    # -- what is heard
+
+    def _on_object(self, change: Change) -> None:
+        obj = change.object
+        key = gvk_of(obj), change.key.name
+        if change.type == "DELETED":
+            for revision, known in self._known.items():
+                if known.objects.pop(key, None) is not None:
+                    self._tell(revision)
+            return
+        self._note(obj)
+
+    def _note(self, obj: Object) -> None:
+        """Keep what is read of an object later on, unless a newer one is known."""
+        revision = (obj["metadata"].get("labels") or {}).get(REVISION_LABEL)
+        if not revision:
+            return
+        known = self._known.setdefault(str(revision), _Known())
+        key = gvk_of(obj), str(obj["metadata"]["name"])
+        before = known.objects.get(key)
+        if before is not None and _version(before) > _version(obj):
+            return
+        known.objects[key] = _kept(obj)
+        self._tell(str(revision))
+
+    def _on_pods(self, revision: str) -> None:
+        known = self._known.setdefault(revision, _Known())
+        known.news.set()
+        known.news = asyncio.Event()
+        self._tell(revision)
+        if known.released:
+            self._look(revision)
+
+    def _look(self, revision: str) -> None:
+        if self._controller is not None:
+            self._controller.queue.add(ObjectKey("", revision))
+
+    def _tell(self, revision: str) -> None:
+        known = self._known[revision]
+        standing = self.standing(revision)
+        if known.told == standing:
+            return
+        known.told = standing
+        for callback in list(self._subscribers.values()):
+            callback(revision)
+
+    # -- what is done
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """Bring one revision to what is wanted of it; nothing is done to one of which nothing was said yet."""
+        await self.synced()
+        known = self._known.get(key.name)
+        if known is None:
+            return Result()
+        if known.wanted is None:
+            return await self._take_away(key.name, known) if known.released else Result()
+        try:
+            due = await self._bring(known, known.wanted)
+        except PlanformError as error:
+            known.problem = error.message
+            self._tell(key.name)
+            raise
+        known.problem = ""
+        self._tell(key.name)
+        left = (due - self._clock.now()).total_seconds()
+        return Result(requeue_after=min(max(left, 1.0), _LONGEST_WAIT))
+
+    async def _bring(self, known: _Known, wanted: Deployed) -> datetime:
+        """Have all objects of a revision as they are wanted; gives when its certificates are to be looked at again."""
+        due = await self._authority.ensure_caller(self._pods.client_secret)
+        names = wanted.server_names(self.namespace)
+        server = await self._secret(known, wanted, wanted.server_secret, names)
+        described = describe(server)
+        assert described is not None  # it is current
+        if wanted.provider:
+            await self._secret(known, wanted, wanted.client_secret, ())
+        seconds = max(1, round(self._draining.longest))
+        for obj in objects_of(wanted, self.namespace, certificate=described.serial, drain_seconds=seconds):
+            await self._apply(known, obj)
+        return min(due, described.not_after - RENEW_BEFORE)
+
+    async def _secret(self, known: _Known, wanted: Deployed, name: str, names: tuple[str, ...]) -> Mapping[str, Any]:
+        """A Secret with a certificate for these names, or of a client if there are none; gives its data."""
+        present = known.objects.get((SECRET, name))
+        data = (present or {}).get("data") or {}
+        if await self._authority.is_current(data, names):
+            return data
+        issued = await (self._authority.issue_server(names) if names else self._authority.issue_client(wanted.revision))
+        self._note(
+            await self._client.apply(secret_of(wanted, name, self.namespace, issued), manager=MANAGER, force=True)
+        )
+        return issued
+
+    async def _apply(self, known: _Known, wanted: Object) -> None:
+        """Write an object unless it is there, as it was applied, and nobody has changed that."""
+        digest = hashlib.sha256(msgspec.json.encode(wanted, order="sorted")).hexdigest()[:16]
+        metadata = wanted["metadata"]
+        obj = {
+            **wanted,
+            "metadata": {
+                **metadata,
+                "annotations": {**(metadata.get("annotations") or {}), APPLIED_ANNOTATION: digest},
+            },
+        }
+        key = gvk_of(obj), str(metadata["name"])
+        present = known.objects.get(key)
+        if REVISION_LABEL not in metadata["labels"]:  # shared by revisions, and so not watched
+            present = await self._read(*key)
+        if present is not None:
+            state = digest, present["metadata"].get("generation")
+            if covers(present, obj) or (state[1] is not None and self._settled.get(key) == state):
+                return
+        applied = await self._client.apply(obj, manager=MANAGER, force=True)
+        self._settled[key] = digest, applied["metadata"].get("generation")
+        self._note(applied)
+
+    async def _read(self, kind: GroupVersionKind, name: str) -> Object | None:
+        try:
+            return await self._client.get(kind, name, namespace=self.namespace)
+        except NotFound:
+            return None
+
+    async def _take_away(self, revision: str, known: _Known) -> Result:
+        """Delete what runs a revision, unless a call is under way or was a moment ago."""
+        now = self._clock.monotonic()
+        assert known.let_go is not None
+        quiet = max(known.called, known.let_go) + self._draining.quiet - now
+        if known.objects and (known.calls or quiet > 0) and now < known.let_go + self._draining.longest:
+            return Result(requeue_after=max(quiet, 0.1))
+        for kind, name in sorted(known.objects, key=lambda each: KINDS.index(each[0])):
+            uid = known.objects[kind, name]["metadata"]["uid"]
+            try:
+                await self._client.delete(
+                    kind, name, namespace=self.namespace, uid=uid, propagation=Propagation.BACKGROUND
+                )
+            except NotFound:
+                pass
+            self._settled.pop((kind, name), None)
+        if not known.objects and not known.calls and self._pods.remote(revision) is None:
+            del self._known[revision]
+        return Result()
+
+
+class _ClusterRunner:
+    def __init__(self, host: KubernetesHost, otherwise: FunctionRunner, clock: Clock) -> None:
+        self._host = host
+        self._otherwise = otherwise
+        self._clock = clock
+
+    async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+        host = self._host
+        if host.standing(revision.name) is None:
+            return await self._otherwise.run(revision, request, timeout=timeout)
+        deadline = self._clock.monotonic() + timeout
+        with host.calling(revision.name):
+            await host.answering(revision.name, timeout)
+            before = host.remote(revision.name)
+            try:
+                return await self._otherwise.run(revision, request, timeout=self._left(deadline))
+            except FunctionCrashed:
+                # Its pod ended in the middle. Reconciles repeat calls anyway, so this one may be repeated at once; a
+                # request that kills its function does so twice, and then it is said.
+                await host.answering(revision.name, self._left(deadline))
+            except FunctionUnavailable:
+                if host.remote(revision.name) == before:
+                    raise
+            return await self._otherwise.run(revision, request, timeout=self._left(deadline))
+
+    def _left(self, deadline: float) -> float:
+        return max(deadline - self._clock.monotonic(), 0.001)
+
+
+def _to_revision(change: Change) -> tuple[ObjectKey, ...]:
+    revision = (change.object["metadata"].get("labels") or {}).get(REVISION_LABEL)
+    return (ObjectKey("", str(revision)),) if revision else ()
+
+
+def _one(known: _Known, kind: GroupVersionKind) -> Object | None:
+    return next((obj for key, obj in known.objects.items() if key[0] == kind), None)
+
+
+def _endpoint(service: str, namespace: str) -> str:
+    """As others who look at the revision expect it; calls from here go to the pods themselves."""
+    return f"dns:///{server_name(service, namespace)}:{PORT}"
+
+
+def _unavailable(deployment: Mapping[str, Any]) -> str:
+    """Why a Deployment is not available; empty if it is."""
+    conditions = {each["type"]: each for each in (deployment.get("status") or {}).get("conditions") or ()}
+    if (conditions.get("Available") or {}).get("status") == "True":
+        return ""
+    said = [
+        str(each["message"])
+        for each in (conditions.get("ReplicaFailure"), conditions.get("Progressing"), conditions.get("Available"))
+        if each and each.get("message") and (each["type"] == "ReplicaFailure") == (each.get("status") == "True")
+    ]
+    return f"its Deployment is not available: {said[0]}" if said else _STARTING
+
+
+def _version(obj: Mapping[str, Any]) -> int:
+    return version_number(str(obj["metadata"].get("resourceVersion") or ""))
+
+
+def _kept(obj: Object) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": metadata}
