@@ -16,6 +16,7 @@ from planform.controllers.functions import FunctionController, Packaging
 from planform.controllers.packages.configurations import ConfigurationController
 from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.locking import LockController
+from planform.controllers.packages.sweeping import PackageSweep
 from planform.controllers.workbench import Workbench
 from planform.functions.errors import ResolutionError
 from planform.functions.resolution import Request, resolve
@@ -169,6 +170,7 @@ async def installing(bench: Workbench, data: Path) -> AsyncIterator[Installation
         controller.start()
         ConfigurationController(bench, contents, lock).start()
         lock.start()
+        PackageSweep(bench, source, host).start()
         yield Installation(bench, data, source, host, live, run, controller)
-        for name in ("functions", "configurations", "lock"):
+        for name in ("functions", "configurations", "lock", "package-files"):
             await bench.plane.stop(name)

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from planform import __version__
 from planform.api.kinds import Object
-from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
+from planform.api.names import FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, PACKAGE_LABEL, SECRET
 from planform.builtin import BuiltinName, find_builtin, find_builtin_name, list_builtins
 from planform.builtin.compiled import CompiledFunction
 from planform.client.informer import Change, Informer
@@ -35,6 +35,7 @@ from planform.functions.runner import BuiltinFunction, FunctionRevision, Functio
 from planform.functions.semver import parse_semver
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.endpoints import SecretRef, runs_elsewhere, serving, tls_secret_of
+from planform.packages.image_config import ImageConfig, InvalidImageConfig, parse_image_config
 from planform.packages.revision_objects import DIGEST_ANNOTATION
 from planform.reconcile.sources import Subscription
 from planform.telemetry.metrics import Registry
@@ -70,6 +71,13 @@ class _Served:
     """Whether it runs on this machine; then its host knows the endpoint."""
 
 
+class _Function(NamedTuple):
+    """A Function object."""
+
+    package: str
+    runs_elsewhere: bool
+
+
 class Hosting(Protocol):
     """Whoever runs revisions on this machine."""
 
@@ -89,7 +97,8 @@ class LiveFunctions:
         self._bench = bench
         self._host = host
         self._builtins = {name: _builtin(name, entry) for entry in list_builtins() for name in names_of(entry)}
-        self._functions: dict[str, bool] = {}  # of each Function, whether the built-in of its name may stand in for it
+        self._functions: dict[str, _Function] = {}
+        self._rules: dict[str, ImageConfig] = {}  # for images
         self._revisions: dict[str, dict[str, Object]] = {}  # by function, then by their own names
         self._parents: dict[str, str] = {}  # the function of each revision
         self._named: dict[str, SecretRef] = {}  # the Secret of each revision that names one
@@ -103,7 +112,11 @@ class LiveFunctions:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._secrets)
-        for gvk, handler in ((FUNCTION, self._on_function), (FUNCTION_REVISION, self._on_revision)):
+        for gvk, handler in (
+            (IMAGE_CONFIG, self._on_rule),
+            (FUNCTION, self._on_function),
+            (FUNCTION_REVISION, self._on_revision),
+        ):
             subscription = self._bench.plane.subscribe(gvk, handler)
             self._subscriptions.append(subscription)
             self._stack.callback(subscription.close)
@@ -180,18 +193,29 @@ class LiveFunctions:
         if change.type == "DELETED":
             self._functions.pop(name, None)
         else:
-            self._functions[name] = self._may_stand_in(name, change.object)
+            spec, annotations = change.object.get("spec") or {}, _annotations(change.object)
+            self._functions[name] = _Function(str(spec.get("package") or ""), runs_elsewhere(annotations))
         self._refresh([name])
 
-    def _may_stand_in(self, name: str, function: Object) -> bool:
+    def _on_rule(self, change: Change) -> None:
+        name = change.key.name
+        self._rules.pop(name, None)
+        if change.type != "DELETED":
+            with suppress(InvalidImageConfig):  # which packages say that it is about
+                self._rules[name] = parse_image_config(change.object)
+        self._refresh(list(self._functions))
+
+    def _may_stand_in(self, name: str) -> bool:
         """While a Function has no revision yet, the built-in it is about to install already serves."""
-        builtin = find_builtin_name(str((function.get("spec") or {}).get("package") or ""))
-        known = self._builtins.get(name)
+        function, known = self._functions.get(name), self._builtins[name]
+        if function is None:
+            return True
+        builtin = find_builtin_name(function.package)
         return (
             builtin is not None
-            and known is not None
             and known.endpoint == InProcess(builtin.name)
-            and not runs_elsewhere(_annotations(function))
+            and not function.runs_elsewhere
+            and not any(rule.rewrite and rule.longest_match(function.package) for rule in self._rules.values())
         )
 
     def _on_revision(self, change: Change) -> None:
@@ -236,7 +260,7 @@ class LiveFunctions:
         served: tuple[_Served, ...] = ()
         if revisions:
             served = tuple(self._of(function, obj) for _, obj in sorted(revisions.items()))
-        elif function in self._builtins and self._functions.get(function, True):
+        elif function in self._builtins and self._may_stand_in(function):
             served = (self._builtins[function],)
         if served == self._served.get(function, ()):
             return False

@@ -76,7 +76,8 @@ class FunctionController(PackageController):
         packaging: Packaging | None = None,
         users: FunctionUsers | None = None,
     ) -> None:
-        super().__init__(bench, NAME, FUNCTION, FUNCTION_REVISION)
+        source = packaging.contents.source if packaging is not None else None
+        super().__init__(bench, NAME, FUNCTION, FUNCTION_REVISION, source)
         self._live = live
         self._packaging = packaging
         self._users = users
@@ -115,7 +116,7 @@ class FunctionController(PackageController):
             return Content(content_of(reference, annotations[ENDPOINT_ANNOTATION]))
         if runtime == EXTERNAL:
             return Content(content_of(reference, EXTERNAL))
-        if find_builtin(reference) is not None:
+        if find_builtin(reference) is not None and not await self._is_rewritten(reference):
             return Content(content_of(reference))
         if self._packaging is None:
             raise NotInstallable(
@@ -129,6 +130,10 @@ class FunctionController(PackageController):
             raise NotInstallable(
                 f'"{reference}" is not a built-in function, and no package: {error.message}'
             ) from error
+
+    async def _is_rewritten(self, reference: str) -> bool:
+        """Whether a rule for images says where the package is: who says so wants that one, and not what we ship."""
+        return self._packaging is not None and await self._packaging.contents.source.is_rewritten(reference)
 
     def _limit(self, spec: Mapping[str, Any]) -> int:
         if not self._bench.features.enabled("FunctionRevisionSelectors"):
@@ -233,15 +238,11 @@ class FunctionController(PackageController):
         await super()._settle(package, current, revisions, content)
         for name in before - revisions.keys():
             self._let_go(name)
-        if before - revisions.keys() and self._packaging is not None:
-            await self._packaging.contents.sweep()
 
     async def _gone(self, name: str) -> None:
         """Nothing of a Function that was uninstalled goes on running."""
         for revision in [each for each, function in self._hosted.items() if function == name]:
             self._let_go(revision)
-        if self._packaging is not None:
-            await self._packaging.contents.sweep()
 
     def _let_go(self, revision: str) -> None:
         if self._packaging is not None and self._hosted.pop(revision, None) is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import math
 import os
 import shutil
 import tempfile
@@ -21,7 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from planform.packages.errors import DigestMismatch, InvalidPackage, PackageNotFound, PackageTooLarge
+from planform.packages.errors import (
+    DigestMismatch,
+    InvalidPackage,
+    PackageError,
+    PackageNotFound,
+    PackageTooLarge,
+)
 from planform.packages.oci import (
     CONFIG_BYTES,
     MANIFEST_BYTES,
@@ -85,22 +92,28 @@ class BlobStore:
     def add_stream(self, chunks: Iterable[bytes], *, limit: int | None = None, where: str = "it") -> tuple[str, int]:
         """Digest and size of what was stored. Raises PackageTooLarge, and then nothing was."""
         digest, size = hashlib.sha256(), 0
+        with self._new() as (file, path):
+            for chunk in chunks:
+                size += len(chunk)
+                if limit is not None and size > limit:
+                    raise PackageTooLarge(f"{where} is larger than {limit} bytes")
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            self._publish(path, f"sha256:{digest.hexdigest()}")
+        return f"sha256:{digest.hexdigest()}", size
+
+    @contextmanager
+    def _new(self) -> Iterator[tuple[BinaryIO, Path]]:
+        """A file to be written and then renamed; if it is not, it goes."""
         handle, name = tempfile.mkstemp(dir=self._partial, prefix="new-")
         try:
             with os.fdopen(handle, "wb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # or a sweep would take it for the rest of a crash
-                for chunk in chunks:
-                    size += len(chunk)
-                    if limit is not None and size > limit:
-                        raise PackageTooLarge(f"{where} is larger than {limit} bytes")
-                    digest.update(chunk)
-                    file.write(chunk)
-                file.flush()
-                self._publish(Path(name), f"sha256:{digest.hexdigest()}")
+                yield file, Path(name)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        return f"sha256:{digest.hexdigest()}", size
 
     def adopt(self, file: Path, descriptor: Descriptor) -> None:
         """Take a finished download; raises DigestMismatch, and removes it, if it is not what it should be."""
@@ -113,10 +126,10 @@ class BlobStore:
 
     def remember(self, name: str, descriptor: Descriptor) -> None:
         """What a package's name means now."""
-        noted = canonical_json({"name": name, **descriptor.to_json()})
-        temporary = self._names / f"{hashlib.sha256(name.encode()).hexdigest()}.{os.getpid()}"
-        temporary.write_bytes(noted)
-        temporary.rename(temporary.with_suffix(""))
+        with self._new() as (file, path):
+            file.write(canonical_json({"name": name, **descriptor.to_json()}))
+            file.flush()
+            path.rename(self._names / hashlib.sha256(name.encode()).hexdigest())
 
     def recall(self, name: str) -> Descriptor | None:
         """What the name meant when it was last asked for."""
@@ -126,19 +139,57 @@ class BlobStore:
             return None
         return Descriptor(noted["mediaType"], noted["digest"], noted["size"])
 
-    def sweep(self, keep: Collection[str]) -> int:
+    def closure(self, digests: Iterable[str]) -> set[str]:
+        """These, and everything that they are made of and that is here: of an index its images, of an image its parts.
+
+        What cannot be read is only itself.
+        """
+        found: set[str] = set()
+        todo = list(digests)
+        while todo:
+            digest = todo.pop()
+            if digest in found:
+                continue
+            found.add(digest)
+            try:
+                made = parse_manifest(self.read(digest, MANIFEST_BYTES), where=digest)
+            except PackageError:
+                continue
+            if isinstance(made, Manifest):
+                found.update(part.digest for part in (made.config, *made.layers))
+            else:
+                todo += [image.digest for image in made.manifests]
+        return found
+
+    def forget_names(self, keep: Collection[str]) -> None:
+        """Forget the names of all but these."""
+        for file in self._names.iterdir():
+            try:
+                noted = parse_json(file.read_bytes(), file.name)["digest"]
+            except (FileNotFoundError, InvalidPackage, LookupError, TypeError):
+                noted = ""
+            if noted not in keep:
+                file.unlink(missing_ok=True)
+
+    def unused(self, keep: Collection[str]) -> list[Path]:
+        """The files of all content but this."""
+        kept = {_hex(digest) for digest in keep}
+        return [file for file in self._blobs.iterdir() if file.name not in kept]
+
+    def sweep(self, keep: Collection[str], *, older_than: float = math.inf) -> int:
         """Remove all content but this, and what is left of interrupted downloads; gives the bytes that are free now.
 
-        What is being written meanwhile stays, also if another process writes it.
+        What is being written meanwhile stays, also if another process writes it, and so does what was last written
+        after `older_than`, in seconds since 1970.
         """
-        kept = {_hex(digest) for digest in keep}
-        unused = [file for file in self._blobs.iterdir() if file.name not in kept]
         left = [file for file in self._partial.iterdir() if not _is_locked(file)]
         freed = 0
-        for file in (*unused, *left):
+        for file in (*self.unused(keep), *left):
             with contextlib.suppress(FileNotFoundError):
-                freed += file.stat().st_size
-                file.unlink()
+                about = file.stat()
+                if about.st_mtime < older_than:
+                    file.unlink()
+                    freed += about.st_size
         return freed
 
     def _publish(self, file: Path, digest: str) -> None:

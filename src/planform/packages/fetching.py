@@ -1,7 +1,8 @@
 """From the name of a package to its content on this machine: where it is, what it says, and what of it can be run.
 
-    DIRECTORY/blobs       what registries sent, by digest
-    DIRECTORY/files/HEX   the files of a package's program, unpacked once for all revisions that run it
+    DIRECTORY/blobs          what registries sent, by digest
+    DIRECTORY/files/HEX      the files of a package's program, unpacked once for all revisions that run it
+    DIRECTORY/verified/HEX   that a package was found to be signed with one of certain keys
 
 Nothing is asked of a registry for what is known and here already, unless the pull policy is `Always`: a control plane
 restarts without one. What reads packages and asks registries is imported when the first of them is wanted.
@@ -12,9 +13,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -29,7 +33,14 @@ from planform.errors import NotFound
 from planform.packages.blobs import BlobStore, Image
 from planform.packages.credentials import Credentials, credentials_from_secret
 from planform.packages.errors import CredentialsUnusable, PackageError, PackageNotFound, SignatureInvalid
-from planform.packages.image_config import ImageRules, Treatment, applied_refs, parse_image_config
+from planform.packages.image_config import (
+    Authority,
+    ImageRules,
+    Treatment,
+    Verification,
+    applied_refs,
+    parse_image_config,
+)
 from planform.packages.oci import Descriptor
 from planform.packages.references import parse_reference
 from planform.packages.runtimes.executables import Executable, Way
@@ -43,6 +54,10 @@ if TYPE_CHECKING:
 IF_NOT_PRESENT: Final = "IfNotPresent"
 ALWAYS: Final = "Always"
 NEVER: Final = "Never"
+SPARED: Final = timedelta(hours=1)
+"""How long what a registry sent is kept at least, though no revision needs it."""
+
+_LOOK_AGAIN: Final = 2.0
 
 
 class CannotUnpack(PackageError):
@@ -84,7 +99,13 @@ class PackageSource(Protocol):
 
     async def versions(self, package: str, *, pull_secrets: Sequence[str] = ...) -> list[str]: ...
 
-    def keep(self, digests: Collection[str]) -> None: ...
+    async def is_rewritten(self, package: str) -> bool: ...
+
+    async def meaning(self, package: str) -> str: ...
+
+    async def keep(self, digests: Collection[str]) -> float | None: ...
+
+    def asks_for(self, secret: str) -> bool: ...
 
 
 class RegistryPackages:
@@ -99,17 +120,22 @@ class RegistryPackages:
         rng: Random,
         access: Access | None = None,
         namespace: str = SYSTEM_NAMESPACE,
+        spare: timedelta = SPARED,
     ) -> None:
         self._directory = directory
         self._files = directory / "files"
+        self._verdicts = directory / "verified"
         self._client = client
         self._clock = clock
         self._rng = rng
         self._access = access
         self._namespace = namespace
+        self._spare = spare
         self._fetched: dict[str, Fetched] = {}
-        self._verified: set[tuple[str, object]] = set()  # digests, and by which rule
         self._turns: dict[str, asyncio.Lock] = {}
+        self._pulls = 0  # how many are under way
+        self._sweeping = asyncio.Lock()
+        self._asked_for: set[str] = set()  # the names of Secrets that packages depend on
 
     @cached_property
     def _blobs(self) -> BlobStore:
@@ -135,20 +161,19 @@ class RegistryPackages:
     ) -> Fetched:
         """Bring exactly this content here, checked as the rules for images ask. Raises PackageError."""
         async with self._turns.setdefault(located.digest, asyncio.Lock()):
-            rule = located.treatment.verification
-            if rule is not None and (located.digest, rule) not in self._verified:
-                await self._verify(located, pull_secrets)
-                self._verified.add((located.digest, rule))
+            if located.treatment.verification is not None:
+                await self._verify(located, located.treatment.verification, pull_secrets)
             known = self._fetched.get(located.digest)
             if known is not None and (known.executable is None or known.executable.root.is_dir()):
                 return known
-            image = await self._pull(located, policy, pull_secrets)
-            try:
-                fetched = await asyncio.to_thread(self._unpacked, located.digest, image)
-            except OSError as error:
-                raise CannotUnpack(f"{located.image} cannot be unpacked: {error.strerror or error}") from error
-            self._note(located)
-            self._fetched[located.digest] = fetched
+            async with self._pulling():
+                image = await self._pull(located, policy, pull_secrets)
+                try:
+                    fetched = await asyncio.to_thread(self._unpacked, located.digest, image)
+                except OSError as error:
+                    raise CannotUnpack(f"{located.image} cannot be unpacked: {error.strerror or error}") from error
+                self._note(located)
+                self._fetched[located.digest] = fetched
             return fetched
 
     async def versions(self, package: str, *, pull_secrets: Sequence[str] = ()) -> list[str]:
@@ -157,17 +182,64 @@ class RegistryPackages:
         async with await self._registry(treatment, pull_secrets) as registry:
             return await registry.tags(parse_reference(treatment.image, versioned=False))
 
-    def keep(self, digests: Collection[str]) -> None:
-        """Delete the unpacked files of all other packages; what registries sent stays, for going back."""
-        kept = {_hex(digest) for digest in digests}
-        for directory in self._files.iterdir() if self._files.is_dir() else ():
-            name = directory.name.removeprefix(".").removesuffix(".new")
-            if name not in kept and name not in map(_hex, self._turns_taken()):
-                shutil.rmtree(directory, ignore_errors=True)
-        self._fetched = {digest: each for digest, each in self._fetched.items() if _hex(digest) in kept}
+    async def is_rewritten(self, package: str) -> bool:
+        """Whether a rule says where else the package is to be had from. Raises PackageError."""
+        return ImageRules(await self._rules()).treatment(package).image != package
 
-    def _turns_taken(self) -> list[str]:
-        return [digest for digest, lock in self._turns.items() if lock.locked()]
+    async def meaning(self, package: str) -> str:
+        """The digest that a name is known to mean, without a question to anybody; empty if that is not known."""
+        try:
+            reference = parse_reference(ImageRules(await self._rules()).treatment(package).image)
+        except PackageError:
+            return ""
+        known = None if reference.digest else self._blobs.recall(str(reference))
+        return known.digest if known is not None else reference.digest
+
+    def asks_for(self, secret: str) -> bool:
+        """Whether the content of a Secret of our namespace decides about a package."""
+        return secret in self._asked_for
+
+    async def keep(self, digests: Collection[str]) -> float | None:
+        """Delete everything of all other packages; gives the seconds after which there will be more to delete.
+
+        Nothing is deleted as long as a package is on its way: which of the parts that are here it needs is known only
+        when it has come. And what came from a registry a short while ago stays, for whoever goes back and forth.
+        """
+        async with self._sweeping:
+            if self._pulls:
+                return _LOOK_AGAIN
+            left = await asyncio.to_thread(self._sweep, frozenset(digests))
+            self._fetched = {digest: each for digest, each in self._fetched.items() if digest in digests}
+            self._turns = {digest: turn for digest, turn in self._turns.items() if turn.locked()}
+            return self._spare.total_seconds() if left else None
+
+    @asynccontextmanager
+    async def _pulling(self) -> AsyncIterator[None]:
+        """While something comes, nothing is deleted; and what is deleted goes before something else comes."""
+        async with self._sweeping:
+            self._pulls += 1
+        try:
+            yield
+        finally:
+            self._pulls -= 1
+
+    def _sweep(self, digests: Collection[str]) -> bool:
+        """Whether anything is left that nobody needs."""
+        if not self._directory.is_dir():
+            return False
+        kept = {_hex(digest) for digest in digests}
+        # Files go before what they were unpacked from: a crash in between leaves what is still known to be here.
+        for directory in self._files.iterdir() if self._files.is_dir() else ():
+            if directory.name not in kept:
+                shutil.rmtree(directory, ignore_errors=True)
+        for verdict in self._verdicts.iterdir() if self._verdicts.is_dir() else ():
+            if verdict.name.partition(".")[0] not in kept:
+                verdict.unlink(missing_ok=True)
+        needed = self._blobs.closure(digests)
+        self._blobs.sweep(needed, older_than=(self._clock.now() - self._spare).timestamp())
+        unused = {f"sha256:{file.name}" for file in self._blobs.unused(needed)}
+        self._blobs.forget_names(needed | unused)
+        return bool(unused)
 
     def _note(self, located: Located) -> None:
         tagged = parse_reference(located.image)
@@ -213,26 +285,29 @@ class RegistryPackages:
         async with await self._registry(located.treatment, pull_secrets) as registry:
             return await registry.pull(reference, policy=wanted)
 
-    async def _verify(self, located: Located, pull_secrets: Sequence[str]) -> None:
+    async def _verify(self, located: Located, rule: Verification, pull_secrets: Sequence[str]) -> None:
+        """Check who signed it. What was found once for a digest and these very keys holds, also after a restart."""
         from planform.packages.signatures import verify_image
 
-        rule = located.treatment.verification
-        assert rule is not None
-        keys = {}
-        for authority in rule.authorities:
-            secret = await self._secret(authority.secret)
-            data = ((secret or {}).get("data") or {}).get(authority.key)
-            if data is None:
-                raise SignatureInvalid(
-                    f"Secret {authority.secret} of authority {authority.name} has no {authority.key}"
-                )
-            try:
-                keys[authority.name] = base64.b64decode(data, validate=True)
-            except binascii.Error as error:
-                raise SignatureInvalid(f"{authority.key} of Secret {authority.secret} is not base64") from error
-        reference = parse_reference(located.image)
-        async with await self._registry(located.treatment, pull_secrets) as registry:
-            await verify_image(registry, reference, located.digest, keys)
+        keys = {authority.name: await self._public_key(authority) for authority in rule.authorities}
+        text = b"".join(len(key).to_bytes(4) + key for key in keys.values())
+        verdict = self._verdicts / f"{_hex(located.digest)}.{hashlib.sha256(text).hexdigest()}"
+        if verdict.exists():
+            return
+        async with self._pulling(), await self._registry(located.treatment, pull_secrets) as registry:
+            found = await verify_image(registry, parse_reference(located.image), located.digest, keys)
+            make_private_directory(self._verdicts)
+            verdict.write_text(found.authority)
+
+    async def _public_key(self, authority: Authority) -> bytes:
+        secret = await self._secret(authority.secret)
+        data = ((secret or {}).get("data") or {}).get(authority.key)
+        if data is None:
+            raise SignatureInvalid(f"Secret {authority.secret} of authority {authority.name} has no {authority.key}")
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise SignatureInvalid(f"{authority.key} of Secret {authority.secret} is not base64") from error
 
     async def _registry(self, treatment: Treatment, pull_secrets: Sequence[str]) -> Registry:
         from planform.packages.registry import Registry
@@ -247,6 +322,7 @@ class RegistryPackages:
         return Registry(self._blobs, credentials, access=self._access or Access(), clock=self._clock, rng=self._rng)
 
     async def _secret(self, name: str) -> Object | None:
+        self._asked_for.add(name)
         try:
             return await self._client.get(SECRET, name, namespace=self._namespace)
         except NotFound:

@@ -22,7 +22,7 @@ class ConfigurationController(PackageController):
     """Keeps the revisions of every Configuration, and has the objects of the active one in the engine."""
 
     def __init__(self, bench: Workbench, contents: PackageContents, lock: LockController) -> None:
-        super().__init__(bench, NAME, CONFIGURATION, CONFIGURATION_REVISION)
+        super().__init__(bench, NAME, CONFIGURATION, CONFIGURATION_REVISION, contents.source)
         self._contents = contents
         self._lock = lock
 
@@ -37,6 +37,3 @@ class ConfigurationController(PackageController):
             return Examined(runtime=None)
         installed = await self._contents.install(revision, CONFIGURATION.kind)
         return Examined(installed.problem, None, installed.told)
-
-    async def _gone(self, name: str) -> None:
-        await self._contents.sweep()

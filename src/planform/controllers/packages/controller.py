@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import IMAGE_CONFIG, PACKAGE_LABEL, PACKAGES_GROUP, RUNTIME_CONFIG, is_paused
+from planform.api.names import IMAGE_CONFIG, PACKAGE_LABEL, PACKAGES_GROUP, RUNTIME_CONFIG, SECRET, is_paused
 from planform.client.informer import Change, ObjectKey
 from planform.composition.xr import XrCondition
 from planform.controllers.workbench import Workbench
@@ -20,6 +20,7 @@ from planform.controllers.writing import merge, set_status
 from planform.errors import AlreadyExists, NotFound, PlanformError
 from planform.machinery.names import label_value_problems
 from planform.packages.errors import PackageError
+from planform.packages.fetching import PackageSource
 from planform.packages.revision_objects import (
     ACTIVE,
     INACTIVE,
@@ -29,6 +30,7 @@ from planform.packages.revision_objects import (
     new_revision,
 )
 from planform.packages.revisions import active_revisions, number_of, revision_name, surplus_revisions
+from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
@@ -74,23 +76,34 @@ class PackageController:
     hands_over = False
     """Whether an older revision stays active until a newer one works; for what cannot be shared, it must not."""
 
-    def __init__(self, bench: Workbench, name: str, package: GroupVersionKind, revision: GroupVersionKind) -> None:
+    def __init__(
+        self,
+        bench: Workbench,
+        name: str,
+        package: GroupVersionKind,
+        revision: GroupVersionKind,
+        source: PackageSource | None = None,
+    ) -> None:
+        """`source` is where packages come from; None if none are pulled."""
         self._bench = bench
         self._client = bench.client
         self._name = name
         self._manager = f"{PACKAGES_GROUP}/{name}"
         self._package = package
         self._revision = revision
-        self._pulled: set[str] = set()  # packages that rules for images and programs may be about
+        self._source = source
+        self._known: set[str] = set()  # packages that rules for images and programs, and Secrets, may be about
 
     def start(self) -> None:
         controller = self._bench.controller(self._name, self.reconcile)
         sources: list[Source[ObjectKey]] = [
             Source(self._package, to_self),
             Source(self._revision, to_owner(PACKAGES_GROUP, self._package.kind, cluster_scoped=True)),
-            Source(IMAGE_CONFIG, self._to_pulled),
-            Source(RUNTIME_CONFIG, self._to_pulled),
+            Source(IMAGE_CONFIG, self._to_known),
+            Source(RUNTIME_CONFIG, self._to_known),
         ]
+        if self._source is not None:
+            sources.append(Source(SECRET, self._on_secret, namespace=SYSTEM_NAMESPACE))
         if self._bench.plane.start(controller, sources):
             self._started(controller)
 
@@ -98,7 +111,7 @@ class PackageController:
         try:
             package = await self._client.get(self._package, key.name)
         except NotFound:
-            self._pulled.discard(key.name)
+            self._known.discard(key.name)
             await self._gone(key.name)
             return Result()
         if package["metadata"].get("deletionTimestamp"):
@@ -107,6 +120,7 @@ class PackageController:
             paused = XrCondition("Synced", "False", "ReconcilePaused", "reconciliation is paused by annotation")
             await self._set_status(package, [paused])
             return Result()
+        self._known.add(key.name)
         package = await self._resume(package)
         revisions = await self._revisions(package)
         try:
@@ -118,18 +132,20 @@ class PackageController:
             for name in sorted(revisions):
                 await self._tell_health(revisions, name)
             await self._tell_not_installable(package, error)
-            self._pulled.add(key.name)
             if error.retryable:
                 raise
             return Result(requeue_after=_LOOK_AGAIN)
-        if content.digest:
-            self._pulled.add(key.name)
         await self._settle(package, current, revisions, content)
         always = package["spec"].get("packagePullPolicy") == "Always"
         return Result(requeue_after=_LOOK_AGAIN if always and content.digest else None)
 
-    def _to_pulled(self, _: Change) -> Iterable[ObjectKey]:
-        return [ObjectKey("", name) for name in sorted(self._pulled)]
+    def _to_known(self, _: Change) -> Iterable[ObjectKey]:
+        return [ObjectKey("", name) for name in sorted(self._known)]
+
+    def _on_secret(self, change: Change) -> Iterable[ObjectKey]:
+        """A login or a key that packages wait for, or that is another now."""
+        assert self._source is not None
+        return self._to_known(change) if self._source.asks_for(change.key.name) else ()
 
     def _look_again_on(self, controller: Controller[ObjectKey]) -> Callable[[str, str], None]:
         """Looks at a package of this kind again when it is told of it by kind and name."""

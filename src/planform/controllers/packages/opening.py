@@ -19,6 +19,7 @@ from planform.controllers.packages.configurations import ConfigurationController
 from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.locking import LockController
 from planform.controllers.packages.providers import ProviderController
+from planform.controllers.packages.sweeping import PackageSweep
 from planform.controllers.workbench import Workbench
 from planform.packages.fetching import RegistryPackages
 from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
@@ -51,6 +52,7 @@ def start_packages(
     ConfigurationController(bench, packaging.contents, packaging.lock).start()
     ProviderController(bench, packaging, authority, data, server).start()
     packaging.lock.start()
+    PackageSweep(bench, packaging.contents.source, packaging.host).start()
 
 
 async def settled(bench: Workbench, packaging: Packaging) -> None:

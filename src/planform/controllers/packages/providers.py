@@ -40,7 +40,7 @@ class ProviderController(PackageController):
     def __init__(
         self, bench: Workbench, packaging: Packaging, authority: Authority, data: Path, server: Callable[[], str]
     ) -> None:
-        super().__init__(bench, NAME, PROVIDER, PROVIDER_REVISION)
+        super().__init__(bench, NAME, PROVIDER, PROVIDER_REVISION, packaging.contents.source)
         self._packaging = packaging
         self._authority = authority
         self._accounts = data / "accounts"
@@ -152,7 +152,6 @@ class ProviderController(PackageController):
         for revision in [each for each, provider in self._hosted.items() if provider == name]:
             del self._hosted[revision]
             self._packaging.host.forget(revision)
-        await self._packaging.contents.sweep()
 
 
 def _rules(fetched: Fetched) -> Iterable[dict[str, Any]]:

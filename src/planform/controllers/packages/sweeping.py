@@ -1,0 +1,71 @@
+"""Deletes what packages left on the disk: what came from registries, and what was unpacked of it.
+
+Needed is what a revision is made of, whether it is active or not; what still runs, though its revision is gone; and
+what the name of an installed package is known to mean, as its revision may be about to be made. Everything else goes,
+whatever crash, edit or uninstallation left it behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from planform.client.informer import Change, ObjectKey
+from planform.controllers.packages.locking import KINDS
+from planform.controllers.workbench import Workbench
+from planform.packages.fetching import PackageSource
+from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of
+from planform.packages.runtimes.host import OnChange, Standing
+from planform.reconcile.controller import Result
+from planform.reconcile.sources import Source
+
+NAME: Final = "package-files"
+_KEY: Final = ObjectKey("", NAME)
+
+
+class Running(Protocol):
+    """Whoever runs revisions on this machine, and tells when one has come to its end."""
+
+    def standing(self, revision: str) -> Standing | None: ...
+
+    def subscribe(self, callback: OnChange) -> object: ...
+
+
+class PackageSweep:
+    """Looks at what is there when the control plane starts, when a revision is deleted, and when one has ended."""
+
+    def __init__(self, bench: Workbench, source: PackageSource, host: Running) -> None:
+        self._bench = bench
+        self._client = bench.client
+        self._source = source
+        self._host = host
+        self._digests: dict[str, str] = {}  # of each revision that is there or still runs
+
+    def start(self) -> None:
+        def if_deleted(change: Change) -> Sequence[ObjectKey]:
+            return (_KEY,) if change.type == "DELETED" else ()
+
+        def if_ended(revision: str) -> None:
+            if self._host.standing(revision) is None:
+                controller.queue.add(_KEY)
+
+        controller = self._bench.controller(NAME, self.reconcile)
+        if self._bench.plane.start(controller, [Source(kind, if_deleted) for kind in KINDS]):
+            self._host.subscribe(if_ended)
+            controller.queue.add(_KEY)
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        ended = {name for name in self._digests if self._host.standing(name) is None}
+        present = {}
+        for kind in KINDS:
+            for revision in (await self._client.list(kind)).items:
+                if digest := annotations_of(revision).get(DIGEST_ANNOTATION):
+                    present[revision["metadata"]["name"]] = digest
+        running = {name: digest for name, digest in self._digests.items() if name not in ended}
+        self._digests = {**running, **present}
+        meant = set()
+        for kind in KINDS.values():
+            for package in (await self._client.list(kind)).items:
+                meant.add(await self._source.meaning(str(package["spec"]["package"])))
+        needed = {*self._digests.values(), *meant} - {""}
+        return Result(requeue_after=await self._source.keep(needed))
