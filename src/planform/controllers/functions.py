@@ -1,7 +1,7 @@
 """Functions: each version of a Function is a FunctionRevision, and as many of them are active as its owner wants.
 
-A function ships with planform, or somebody runs it and gives its address, or its package is pulled and run on this
-machine. The last takes a directory of our own, so on Kubernetes only the first two are to be had.
+A function ships with planform, or somebody runs it and gives its address, or its package is pulled and run: on this
+machine, or by the cluster that the control plane is in.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from planform.packages.fetching import Fetched
 from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
 from planform.packages.revisions import content_of
 from planform.packages.runtimes.executables import NotRunnable
+from planform.packages.runtimes.kubernetes import KubernetesHost
 from planform.packages.runtimes.launching import Wanted
 from planform.reconcile.controller import Controller
 
 if TYPE_CHECKING:
     from planform.controllers.packages.locking import LockController
-    from planform.packages.runtimes.host import RuntimeHost
+    from planform.packages.runtimes.host import RuntimeHost, Standing
 
 NAME: Final = "functions"
 _COUNT_EVERY: Final = 1.0
@@ -51,15 +52,18 @@ _COUNT_EVERY: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Packaging:
-    """What it takes to pull packages and run them on this machine."""
+    """What it takes to pull packages and run them, on this machine or in a cluster."""
 
     contents: PackageContents
-    host: RuntimeHost
+    host: RuntimeHost | KubernetesHost
     lock: LockController | None = None
 
 
 class FunctionController(PackageController):
-    """Keeps the revisions of every Function. `live` tells of Secrets that decide whether a revision can be called."""
+    """Keeps the revisions of every Function. `live` tells of Secrets that decide whether a revision can be called.
+
+    With `external`, somebody else runs every function that does not ship with planform.
+    """
 
     copied_annotations = (
         ENDPOINT_ANNOTATION,
@@ -75,12 +79,15 @@ class FunctionController(PackageController):
         live: LiveFunctions,
         packaging: Packaging | None = None,
         users: FunctionUsers | None = None,
+        *,
+        external: bool = False,
     ) -> None:
         source = packaging.contents.source if packaging is not None else None
         super().__init__(bench, NAME, FUNCTION, FUNCTION_REVISION, source)
         self._live = live
         self._packaging = packaging
         self._users = users
+        self._external = external
         self._hosted: dict[str, str] = {}  # the Function of each revision that runs here
 
     def _started(self, controller: Controller[ObjectKey]) -> None:
@@ -118,10 +125,12 @@ class FunctionController(PackageController):
             return Content(content_of(reference, EXTERNAL))
         if find_builtin(reference) is not None and not await self._is_rewritten(reference):
             return Content(content_of(reference))
+        if self._external:
+            return Content(content_of(reference, EXTERNAL))
         if self._packaging is None:
             raise NotInstallable(
-                f'"{reference}" is not a built-in function, and packages are pulled and run only by an embedded control'
-                f" plane: use a built-in (planform function list --all), or run the function yourself and say where in"
+                f'"{reference}" is not a built-in function, and this control plane has no directory to pull packages'
+                f" to: use a built-in (planform function list --all), or run the function yourself and say where in"
                 f" the annotation {ENDPOINT_ANNOTATION}: HOST:PORT"
             )
         try:
@@ -173,7 +182,7 @@ class FunctionController(PackageController):
         """A function that was pulled. An active one is run; an inactive one serves until its last call has ended."""
         name, packaging = revision["metadata"]["name"], self._packaging
         if packaging is None:
-            return Examined("", "its package runs only on an embedded control plane", {"endpoint": ""})
+            return Examined("", "nothing here runs packages", {"endpoint": ""})
         self._hosted[name] = str(revision["metadata"]["labels"][PACKAGE_LABEL])
         if revision["spec"]["desiredState"] != ACTIVE:
             packaging.host.release(name)
@@ -183,18 +192,21 @@ class FunctionController(PackageController):
         if installed.fetched is None:
             return Examined(installed.problem, "its package is not installed", {**installed.told, "endpoint": ""})
         try:
-            wanted = await self._wanted(revision, installed.fetched)
+            standing = await self._run(packaging, revision, installed.fetched)
         except NotRunnable as error:
             return Examined("", error.message, {**installed.told, "endpoint": ""})
-        standing = packaging.host.ensure(wanted)
         return Examined("", standing.problem, {**installed.told, "endpoint": standing.endpoint})
 
-    async def _wanted(self, revision: Object, fetched: Fetched) -> Wanted:
+    async def _run(self, packaging: Packaging, revision: Object, fetched: Fetched) -> Standing:
+        if isinstance(packaging.host, KubernetesHost):
+            return packaging.host.ensure(await packaging.contents.deployed(revision))
+        return packaging.host.ensure(await self._wanted(packaging, revision, fetched))
+
+    async def _wanted(self, packaging: Packaging, revision: Object, fetched: Fetched) -> Wanted:
         metadata = revision["metadata"]
         if fetched.executable is None:
             raise NotRunnable("the package has no program to run: its image has neither an entrypoint nor our label")
-        assert self._packaging is not None
-        settings = await self._packaging.contents.settings(revision)
+        settings = await packaging.contents.settings(revision)
         return Wanted(
             str(metadata["labels"][PACKAGE_LABEL]),
             metadata["name"],

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 import planform
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.names import RUNTIME_CONFIG
+from planform.api.names import PACKAGE_LABEL, RUNTIME_CONFIG
+from planform.api.owners import controller_reference
 from planform.client.protocol import Client
 from planform.controllers.packages.controller import Content
 from planform.errors import NotFound, PlanformError
@@ -23,6 +24,7 @@ from planform.packages.fetching import Fetched, Located, PackageSource
 from planform.packages.references import parse_reference
 from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of, controller_of
 from planform.packages.revisions import content_of
+from planform.packages.runtimes.deployments import Deployed
 from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
 
 _MANAGER: Final = "pkg.crossplane.io/revision"
@@ -97,18 +99,38 @@ class PackageContents:
         return await self.source.locate(pinned, policy=_policy(spec), pull_secrets=_secrets(spec))
 
     async def settings(self, revision: Object) -> RuntimeSettings:
-        """How a revision's program is to be run: a rule for its image counts more than what its package says.
+        """How a revision's program is to be run on this machine. Raises NotRunnable."""
+        return RuntimeSettings.of(await self._runtime_config(revision, await self._located(revision)))
 
-        Raises NotRunnable if the configuration is not there, or says what makes no sense.
-        """
-        rule = (await self._located(revision)).treatment.runtime
+    async def deployed(self, revision: Object, *, provider: bool = False) -> Deployed:
+        """How a revision's program is to be run in a cluster. Raises NotRunnable."""
+        located = await self._located(revision)
+        config = await self._runtime_config(revision, located)
+        metadata, spec = revision["metadata"], revision["spec"]
+        pull_secrets = (*_secrets(spec), *filter(None, (located.treatment.pull_secret,)))
+        return Deployed(
+            str(metadata["labels"][PACKAGE_LABEL]),
+            metadata["name"],
+            metadata["uid"],
+            located.image,
+            controller_reference(revision),
+            next(each for each in metadata["ownerReferences"] if each.get("controller")),
+            provider,
+            _policy(spec),
+            tuple(dict.fromkeys(pull_secrets)),
+            (config or {}).get("spec") or {},
+        )
+
+    async def _runtime_config(self, revision: Object, located: Located) -> Object | None:
+        """A rule for the image counts more than what the package says. Raises NotRunnable if it is not there."""
+        rule = located.treatment.runtime
         said = str((revision["spec"].get("runtimeConfigRef") or {}).get("name") or "default")
         name = rule.name if rule is not None else said
         try:
-            return RuntimeSettings.of(await self.client.get(RUNTIME_CONFIG, name))
+            return await self.client.get(RUNTIME_CONFIG, name)
         except NotFound:
             if name == "default":
-                return RuntimeSettings()
+                return None
             raise NotRunnable(f'there is no DeploymentRuntimeConfig "{name}"') from None
 
     async def install(self, revision: Object, kind: str) -> Installed:

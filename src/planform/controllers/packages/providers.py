@@ -1,7 +1,8 @@
 """Providers: packages of managed resources, whose controller runs beside the control plane and talks to its API.
 
-Each has an account of its own, which may do everything with the kinds that came with its package, and little else. It
-proves who it is with a certificate of the control plane's authority for that account.
+Each has an account of its own, which may do everything with the kinds that came with its package, and little else. On
+this machine it proves who it is with a certificate of the control plane's authority for that account; in a cluster, its
+pods have the account.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from planform.client.kubeconfig import write_kubeconfig
 from planform.controllers.functions import Packaging
 from planform.controllers.packages.controller import Content, Examined, PackageController
 from planform.controllers.workbench import Workbench
-from planform.errors import AlreadyExists
+from planform.errors import AlreadyExists, NotFound
 from planform.packages.fetching import Fetched
 from planform.packages.revision_objects import ACTIVE
 from planform.packages.runtimes.certificates import Authority
+from planform.packages.runtimes.deployments import SERVICE_ACCOUNT, covers, stamped
 from planform.packages.runtimes.executables import NotRunnable
+from planform.packages.runtimes.kubernetes import KubernetesHost
 from planform.packages.runtimes.launching import SYSTEM_NAMESPACE, Wanted
 from planform.reconcile.controller import Controller, Result
 
@@ -35,10 +38,10 @@ _ALL: Final = ["*"]
 
 class ProviderController(PackageController):
     """Keeps the revisions of every Provider, and runs the active one. `server` is where the control plane listens;
-    empty as long as it does not."""
+    empty as long as it does not. `authority` signs for providers that run on this machine."""
 
     def __init__(
-        self, bench: Workbench, packaging: Packaging, authority: Authority, data: Path, server: Callable[[], str]
+        self, bench: Workbench, packaging: Packaging, authority: Authority | None, data: Path, server: Callable[[], str]
     ) -> None:
         super().__init__(bench, NAME, PROVIDER, PROVIDER_REVISION, packaging.contents.source)
         self._packaging = packaging
@@ -71,12 +74,17 @@ class ProviderController(PackageController):
         installed = await self._packaging.contents.install(revision, PROVIDER.kind)
         if installed.fetched is None:
             return Examined(installed.problem, "its package is not installed", installed.told)
-        if not self._server():
-            return Examined("", _NOT_LISTENING, installed.told)
         provider = str(revision["metadata"]["labels"][PACKAGE_LABEL])
         self._hosted[name] = provider
-        await self._allow(revision, provider, installed.fetched)
         try:
+            if isinstance(host, KubernetesHost):
+                deployed = await self._packaging.contents.deployed(revision, provider=True)
+                await self._allow(revision, provider, installed.fetched, deployed.account, host.namespace)
+                return Examined("", host.ensure(deployed).problem, installed.told)
+            if not self._server():
+                return Examined("", _NOT_LISTENING, installed.told)
+            await self._ensure_account(revision, provider)
+            await self._allow(revision, provider, installed.fetched, provider, SYSTEM_NAMESPACE)
             wanted = await self._wanted(revision, provider, installed.fetched)
         except NotRunnable as error:
             return Examined("", error.message, installed.told)
@@ -102,6 +110,7 @@ class ProviderController(PackageController):
         """The kubeconfig of a provider's account; its certificate is issued anew before it ends."""
         user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{provider}"
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}", "system:authenticated")
+        assert self._authority is not None  # without, nothing runs on this machine
         credential = self._authority.kept_client(f"provider-{provider}", user, groups)
         make_private_directory(self._accounts / provider)
         path = self._accounts / provider / "kubeconfig"
@@ -115,36 +124,40 @@ class ProviderController(PackageController):
         )
         return path
 
-    async def _allow(self, revision: Object, provider: str, fetched: Fetched) -> None:
-        """Have the account and its rights."""
+    async def _ensure_account(self, revision: Object, provider: str) -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
         try:
             await self._client.create(namespace, manager=self._manager)
         except AlreadyExists:
             pass
-        package = next(each for each in revision["metadata"]["ownerReferences"] if each.get("controller"))
-        owners = [{**package, "controller": True}]
+        about = {"name": provider, "namespace": SYSTEM_NAMESPACE, "ownerReferences": [_package_of(revision)]}
+        await self._bring({"apiVersion": SERVICE_ACCOUNT.api_version, "kind": SERVICE_ACCOUNT.kind, "metadata": about})
+
+    async def _allow(self, revision: Object, provider: str, fetched: Fetched, account: str, namespace: str) -> None:
+        """Give the account its rights."""
         role = f"crossplane:provider:{provider}:system"
-        for obj in (
+        about = {"name": role, "ownerReferences": [_package_of(revision)]}
+        kind = {"apiVersion": CLUSTER_ROLE.api_version, "kind": CLUSTER_ROLE.kind}
+        await self._bring({**kind, "metadata": about, "rules": list(_rules(fetched))})
+        await self._bring(
             {
-                "apiVersion": "v1",
-                "kind": "ServiceAccount",
-                "metadata": {"name": provider, "namespace": SYSTEM_NAMESPACE, "ownerReferences": owners},
-            },
-            {
-                "apiVersion": CLUSTER_ROLE.api_version,
-                "kind": CLUSTER_ROLE.kind,
-                "metadata": {"name": role, "ownerReferences": owners},
-                "rules": list(_rules(fetched)),
-            },
-            {
-                "apiVersion": CLUSTER_ROLE.api_version,
+                **kind,
                 "kind": "ClusterRoleBinding",
-                "metadata": {"name": role, "ownerReferences": owners},
+                "metadata": about,
                 "roleRef": {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": role},
-                "subjects": [{"kind": "ServiceAccount", "name": provider, "namespace": SYSTEM_NAMESPACE}],
-            },
-        ):
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+            }
+        )
+
+    async def _bring(self, wanted: Object) -> None:
+        """Apply an object unless it is there as it was applied."""
+        obj, metadata = stamped(wanted), wanted["metadata"]
+        try:
+            namespace = metadata.get("namespace") or ""
+            present = await self._client.get(gvk_of(obj), metadata["name"], namespace=namespace)
+        except NotFound:
+            present = {}
+        if not covers(present, obj):
             await self._client.apply(obj, manager=self._manager, force=True)
 
     async def _gone(self, name: str) -> None:
@@ -152,6 +165,10 @@ class ProviderController(PackageController):
         for revision in [each for each, provider in self._hosted.items() if provider == name]:
             del self._hosted[revision]
             self._packaging.host.forget(revision)
+
+
+def _package_of(revision: Object) -> Object:
+    return next(each for each in revision["metadata"]["ownerReferences"] if each.get("controller"))
 
 
 def _rules(fetched: Fetched) -> Iterable[dict[str, Any]]:

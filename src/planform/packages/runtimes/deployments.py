@@ -8,10 +8,13 @@ theirs. A ServiceAccount, which others give rights to by its name, keeps the one
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import SECRET
@@ -28,6 +31,8 @@ KINDS: Final = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, NETWORK_POLICY, SECRET)
 REVISION_LABEL: Final = "pkg.crossplane.io/revision"
 CERTIFICATE_ANNOTATION: Final = "planform.dev/certificate"
 """On pods: which certificate they were started with, so that another one starts others."""
+APPLIED_ANNOTATION: Final = "planform.dev/applied"
+"""On what is made for a revision: a digest of what was applied."""
 CALLER_LABELS: Final = {"app.kubernetes.io/name": "planform"}
 """The pods that may call functions: those of the control plane, in the same namespace."""
 PORT: Final = 9443
@@ -118,6 +123,14 @@ def secret_of(wanted: Deployed, name: str, namespace: str, data: Mapping[str, st
         "type": "kubernetes.io/tls",
         "data": dict(data),
     }
+
+
+def stamped(obj: Object) -> Object:
+    """The object with a digest of itself, so that it is seen later if something was taken out of it since."""
+    digest = hashlib.sha256(msgspec.json.encode(obj, order="sorted")).hexdigest()[:16]
+    metadata = obj["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), APPLIED_ANNOTATION: digest}
+    return {**obj, "metadata": {**metadata, "annotations": annotations}}
 
 
 def covers(live: Any, wanted: Any) -> bool:

@@ -11,7 +11,6 @@ What is known of pods is known from watches alone, so that a replica which does 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +18,6 @@ from datetime import datetime
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
-
-import msgspec
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import SECRET
@@ -35,6 +32,7 @@ from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.certificates import RENEW_BEFORE
 from planform.packages.runtimes.cluster_authority import ClusterAuthority, describe
 from planform.packages.runtimes.deployments import (
+    APPLIED_ANNOTATION,
     DEPLOYMENT,
     KINDS,
     PORT,
@@ -45,6 +43,7 @@ from planform.packages.runtimes.deployments import (
     objects_of,
     secret_of,
     server_name,
+    stamped,
 )
 from planform.packages.runtimes.host import Draining, OnChange, Standing
 from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
@@ -55,8 +54,6 @@ from planform.reconcile.sources import Source, Subscription
 
 NAME: Final = "runtimes"
 MANAGER: Final = "pkg.crossplane.io/runtime"
-APPLIED_ANNOTATION: Final = "planform.dev/applied"
-"""On what runs a revision: a digest of what was applied, by which it is seen that something was taken out of it."""
 _PATIENCE: Final = 3.0
 _LONGEST_WAIT: Final = 86_400.0
 _STARTING: Final = "its pods are being started"
@@ -318,15 +315,8 @@ class KubernetesHost:
 
     async def _apply(self, known: _Known, wanted: Object) -> None:
         """Write an object unless it is there, as it was applied, and nobody has changed that."""
-        digest = hashlib.sha256(msgspec.json.encode(wanted, order="sorted")).hexdigest()[:16]
-        metadata = wanted["metadata"]
-        obj = {
-            **wanted,
-            "metadata": {
-                **metadata,
-                "annotations": {**(metadata.get("annotations") or {}), APPLIED_ANNOTATION: digest},
-            },
-        }
+        obj, metadata = stamped(wanted), wanted["metadata"]
+        digest = obj["metadata"]["annotations"][APPLIED_ANNOTATION]
         key = gvk_of(obj), str(metadata["name"])
         present = known.objects.get(key)
         if REVISION_LABEL not in metadata["labels"]:  # shared by revisions, and so not watched
