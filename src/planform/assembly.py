@@ -32,7 +32,7 @@ from planform.controllers.nop import NopController
 from planform.controllers.operation_schedules import CronOperationController
 from planform.controllers.operation_watches import WatchOperationController
 from planform.controllers.operations import OperationController
-from planform.controllers.packages.opening import open_packaging, settled, start_packages
+from planform.controllers.packages.opening import open_cluster_packaging, open_packaging, settled, start_packages
 from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
 from planform.controllers.population import Population
 from planform.controllers.recording import Events, open_events
@@ -42,6 +42,7 @@ from planform.features import FeatureGates
 from planform.functions.cache import ResponseCache
 from planform.journal.journal import Journal, open_journal
 from planform.packages.runtimes.certificates import Authority
+from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane
 from planform.telemetry.metrics import Registry
@@ -69,6 +70,10 @@ class Parts:
     """Signs the certificates of functions that run here; without it, or without `data`, none of them do."""
     server: Callable[[], str] = lambda: ""
     """Where providers that run here find the API; empty until it is served."""
+    cluster: ClusterRuntime | None = None
+    """How the cluster runs packages; None if they run on this machine, or not at all."""
+    external_functions: bool = False
+    """Whether somebody else runs every function that does not ship with planform."""
     phase_functions: PhaseFunctions = field(default_factory=PhaseFunctions)
     tool_labels: tuple[str, ...] = TOOL_LABELS
     """Labels of Compositions that make no new revision; a pattern may end in `*`."""
@@ -111,7 +116,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
         packaging: Packaging | None = None
-        if parts.data is not None and parts.authority is not None:
+        if parts.data is not None and parts.cluster is not None:
+            packaging = await stack.enter_async_context(open_cluster_packaging(bench, parts.data, parts.cluster))
+        elif parts.data is not None and parts.authority is not None:
             packaging = await stack.enter_async_context(open_packaging(bench, parts.data, parts.authority))
         host = packaging.host if packaging is not None else None
         functions = await stack.enter_async_context(LiveFunctions(bench, host))
@@ -149,9 +156,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         selectors = parts.features.enabled("FunctionRevisionSelectors")
         users = FunctionUsers(parts.plane, population, functions, selectors_enabled=selectors)
         users.start()
-        FunctionController(bench, functions, packaging, users).start()
+        FunctionController(bench, functions, packaging, users, external=parts.external_functions).start()
         if packaging is not None:
-            assert parts.data is not None and parts.authority is not None
+            assert parts.data is not None
             start_packages(bench, packaging, parts.authority, parts.data, parts.server)
             await settled(bench, packaging)
         CompositionController(bench, population, functions, ignored_labels=parts.tool_labels).start()

@@ -93,6 +93,11 @@ class Fetched:
 class PackageSource(Protocol):
     """Whoever finds and brings packages. Errors are PackageErrors; those that may pass are `retryable`."""
 
+    @property
+    def namespace(self) -> str:
+        """Where logins and keys are."""
+        ...
+
     async def locate(self, package: str, *, policy: str = ..., pull_secrets: Sequence[str] = ...) -> Located: ...
 
     async def fetch(self, located: Located, *, policy: str = ..., pull_secrets: Sequence[str] = ...) -> Fetched: ...
@@ -121,7 +126,9 @@ class RegistryPackages:
         access: Access | None = None,
         namespace: str = SYSTEM_NAMESPACE,
         spare: timedelta = SPARED,
+        unpacks: bool = True,
     ) -> None:
+        """Without `unpacks`, programs run elsewhere, and of packages only what they say is wanted."""
         self._directory = directory
         self._files = directory / "files"
         self._verdicts = directory / "verified"
@@ -129,7 +136,8 @@ class RegistryPackages:
         self._clock = clock
         self._rng = rng
         self._access = access
-        self._namespace = namespace
+        self.namespace = namespace
+        self._unpacks = unpacks
         self._spare = spare
         self._fetched: dict[str, Fetched] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -255,7 +263,7 @@ class RegistryPackages:
 
         make_private_directory(self._files)
         package, payload = read_package(image), payload_of(image)
-        if payload is None:
+        if payload is None or not self._unpacks:
             return Fetched(digest, package, None)
         root = self._files / _hex(digest)
         if not root.is_dir():
@@ -317,14 +325,14 @@ class RegistryPackages:
         for name in dict.fromkeys((*pull_secrets, *filter(None, (treatment.pull_secret,)))):
             secret = await self._secret(name)
             if secret is None:
-                raise CredentialsUnusable(f"there is no Secret {name} in namespace {self._namespace}")
+                raise CredentialsUnusable(f"there is no Secret {name} in namespace {self.namespace}")
             credentials = credentials.then(credentials_from_secret(secret))
         return Registry(self._blobs, credentials, access=self._access or Access(), clock=self._clock, rng=self._rng)
 
     async def _secret(self, name: str) -> Object | None:
         self._asked_for.add(name)
         try:
-            return await self._client.get(SECRET, name, namespace=self._namespace)
+            return await self._client.get(SECRET, name, namespace=self.namespace)
         except NotFound:
             return None
 

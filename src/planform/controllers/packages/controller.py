@@ -30,7 +30,6 @@ from planform.packages.revision_objects import (
     new_revision,
 )
 from planform.packages.revisions import active_revisions, number_of, revision_name, surplus_revisions
-from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
@@ -103,7 +102,7 @@ class PackageController:
             Source(RUNTIME_CONFIG, self._to_known),
         ]
         if self._source is not None:
-            sources.append(Source(SECRET, self._on_secret, namespace=SYSTEM_NAMESPACE))
+            sources.append(Source(SECRET, self._on_secret, namespace=self._source.namespace))
         if self._bench.plane.start(controller, sources):
             self._started(controller)
 

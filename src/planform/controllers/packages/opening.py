@@ -1,7 +1,7 @@
-"""Everything it takes to install packages and run them on this machine, put together.
+"""Everything it takes to install packages and run them, on this machine or in a cluster, put together.
 
-A control plane without a directory of its own, or without an authority to issue certificates, has none of it: there,
-only functions that ship with planform, or that somebody else runs, can be installed.
+A control plane without a directory of its own has none of it: there, only functions that ship with planform, or that
+somebody else runs, can be installed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from planform.packages.fetching import RegistryPackages
 from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
 from planform.packages.runtimes.certificates import Authority, RevisionCertificates
 from planform.packages.runtimes.host import RuntimeHost
+from planform.packages.runtimes.kubernetes import ClusterRuntime, KubernetesHost
 
 PATIENCE: Final = 10.0
 """Seconds that a start waits for functions that ran before: XRs shall not fail because their functions start too."""
@@ -41,8 +42,26 @@ async def open_packaging(bench: Workbench, data: Path, authority: Authority) -> 
         yield Packaging(contents, host, lock)
 
 
+@asynccontextmanager
+async def open_cluster_packaging(bench: Workbench, data: Path, runtime: ClusterRuntime) -> AsyncIterator[Packaging]:
+    """What pulls packages and has the cluster run them, until the block ends; what runs then goes on."""
+    source = RegistryPackages(
+        data / "packages",
+        bench.client,
+        clock=bench.clock,
+        rng=bench.rng,
+        namespace=runtime.namespace,
+        unpacks=False,
+    )
+    contents = PackageContents(source, bench.client)
+    contents.dependencies = lock = LockController(bench, contents)
+    async with KubernetesHost(bench.client, bench.plane, runtime, clock=bench.clock, rng=bench.rng) as host:
+        host.start(bench.controller)
+        yield Packaging(contents, host, lock)
+
+
 def start_packages(
-    bench: Workbench, packaging: Packaging, authority: Authority, data: Path, server: Callable[[], str]
+    bench: Workbench, packaging: Packaging, authority: Authority | None, data: Path, server: Callable[[], str]
 ) -> None:
     """Start the controllers of packages other than Functions, and of the Lock.
 

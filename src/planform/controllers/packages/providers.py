@@ -61,7 +61,8 @@ class ProviderController(PackageController):
 
     async def reconcile(self, key: ObjectKey) -> Result:
         result = await super().reconcile(key)
-        return result if self._server() else Result(requeue_after=_SOON)
+        waits = not self._server() and not isinstance(self._packaging.host, KubernetesHost)
+        return Result(requeue_after=_SOON) if waits else result
 
     async def _content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
         return await self._packaging.contents.content(package, revisions)

@@ -65,6 +65,15 @@ class MakeController(Protocol):
     def __call__(self, name: str, reconcile: Callable[[ObjectKey], Awaitable[Result]]) -> Controller[ObjectKey]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterRuntime:
+    """How revisions run in a cluster: where, how long one that is let go goes on, and how its pods are reached."""
+
+    namespace: str = SYSTEM_NAMESPACE
+    draining: Draining = field(default_factory=Draining)
+    reach: Reach = str
+
+
 @dataclass(eq=False)
 class _Known:
     """What is known of one revision."""
@@ -88,20 +97,20 @@ class KubernetesHost:
         self,
         client: Client,
         plane: Plane,
+        runtime: ClusterRuntime,
         *,
         clock: Clock,
         rng: Random,
-        namespace: str = SYSTEM_NAMESPACE,
-        draining: Draining = Draining(),  # noqa: B008  # frozen
-        reach: Reach = str,
     ) -> None:
         self._client = client
         self._plane = plane
         self._clock = clock
-        self.namespace = namespace
-        self._draining = draining
+        self._draining = runtime.draining
+        self.namespace = namespace = runtime.namespace
         self._authority = ClusterAuthority(client, clock=clock, namespace=namespace, manager=MANAGER)
-        self._pods = ServingPods(client, plane, self._on_pods, clock=clock, rng=rng, namespace=namespace, reach=reach)
+        self._pods = ServingPods(
+            client, plane, self._on_pods, clock=clock, rng=rng, namespace=namespace, reach=runtime.reach
+        )
         self._known: dict[str, _Known] = {}
         self._settled: dict[tuple[GroupVersionKind, str], tuple[str, Any]] = {}
         self._subscribers: dict[object, OnChange] = {}
