@@ -11,30 +11,16 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
+from tests.e2e.python_functions import sdk_wheel
 from tests.e2e.registries import PASSWORD, USER, serving_registry
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "build-and-push-a-function.md"
-SDK = ROOT / "sdk" / "src"
-
-
-def sdk_wheel(directory: Path) -> None:
-    """A wheel of our SDK without its dependencies, which this interpreter has."""
-    info = "planform_sdk-0.1.0.dist-info"
-    with zipfile.ZipFile(directory / "planform_sdk-0.1.0-py3-none-any.whl", "w") as archive:
-        for path in sorted((SDK / "planform_sdk").rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                archive.write(path, path.relative_to(SDK))
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: planform-sdk\nVersion: 0.1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
 
 
 def test_guide_does_what_it_says(tmp_path: Path) -> None:
-    (tmp_path / "wheels").mkdir()
     sdk_wheel(tmp_path / "wheels")
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 5
