@@ -294,7 +294,7 @@ class RuntimeHost:
                         replica=port.number,
                     )
                 elif wanted.kubeconfig is not None:
-                    launch = provider_launch(wanted, hidden=self._directory)
+                    launch = provider_launch(wanted, certificates=certificates, hidden=self._directory)
                 else:
                     make_private_directory(directory / "cache")
                     launch = process_launch(

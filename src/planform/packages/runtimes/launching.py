@@ -63,13 +63,21 @@ def process_launch(wanted: Wanted, *, port: int, certificates: Path, cache: Path
     )
 
 
-def provider_launch(wanted: Wanted, *, hidden: Path) -> Launch:
-    """A provider as a process in the sandbox. Raises NotRunnable."""
+def provider_launch(wanted: Wanted, *, certificates: Path, hidden: Path) -> Launch:
+    """A provider as a process in the sandbox. Raises NotRunnable.
+
+    Many start a server for webhooks, which ends them if it finds no certificate.
+    """
     assert wanted.kubeconfig is not None
     return Launch(
         (*wanted.executable.command(), *wanted.settings.args),
-        {**surroundings(wanted), **provider_surroundings(wanted, str(wanted.kubeconfig))},
-        limits_of(wanted, hidden, wanted.kubeconfig.parent),
+        {
+            **surroundings(wanted),
+            **provider_surroundings(wanted, str(wanted.kubeconfig)),
+            "TLS_SERVER_CERTS_DIR": str(certificates),
+            "WEBHOOK_TLS_CERT_DIR": str(certificates),
+        },
+        limits_of(wanted, hidden, wanted.kubeconfig.parent, certificates),
     )
 
 
