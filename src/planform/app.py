@@ -49,6 +49,7 @@ from planform.journal import serving
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
 from planform.reconcile.sources import Watches
+from planform.rollout import FUNCTION_DIFFS_PREFIX
 from planform.store import Codec, Store, Synchronous, open_store, remove_abandoned
 from planform.telemetry.looplag import LoopLag
 from planform.telemetry.metrics import Registry
@@ -288,7 +289,10 @@ def _mounts(controllers: Controllers) -> dict[tuple[str, ...], Mount]:
     async def logs(_: HttpRequest, path: str, __: Mapping[str, list[str]]) -> HttpResponse:
         return HttpResponse(*controllers.actions.read_logs(path))
 
-    return {serving.PREFIX: runs, FUNCTIONS_PATH: functions, LOGS_PATH: logs}
+    async def diffs(_: HttpRequest, path: str, query: Mapping[str, list[str]]) -> HttpResponse:
+        return HttpResponse(*await controllers.diffs.answer(path, query))
+
+    return {serving.PREFIX: runs, FUNCTIONS_PATH: functions, LOGS_PATH: logs, FUNCTION_DIFFS_PREFIX: diffs}
 
 
 async def _listen(server: HttpServer, settings: Settings) -> int:

@@ -26,6 +26,7 @@ from planform.controllers.compositions import CompositionController
 from planform.controllers.crds import ensure_crds
 from planform.controllers.definitions import DefinitionController
 from planform.controllers.function_catalogue import LiveFunctions, runner
+from planform.controllers.function_diffs import FunctionDiffs
 from planform.controllers.function_users import FunctionUsers
 from planform.controllers.functions import FunctionController, Packaging
 from planform.controllers.nop import NopController
@@ -91,6 +92,7 @@ class Controllers:
     journal: Journal
     cache: ResponseCache
     actions: Actions
+    diffs: FunctionDiffs
 
 
 @asynccontextmanager
@@ -156,7 +158,8 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         selectors = parts.features.enabled("FunctionRevisionSelectors")
         users = FunctionUsers(parts.plane, population, functions, selectors_enabled=selectors)
         users.start()
-        FunctionController(bench, functions, packaging, users, external=parts.external_functions).start()
+        installed = FunctionController(bench, functions, packaging, users, external=parts.external_functions)
+        installed.start()
         if packaging is not None:
             assert parts.data is not None
             start_packages(bench, packaging, parts.authority, parts.data, parts.server)
@@ -169,7 +172,17 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         NopController(bench).start()
         actions = Actions(bench, parts.phase_functions)
         actions.start()
-        yield Controllers(bench, events, functions, pipelines, population, journal, cache, actions)
+        diffs = FunctionDiffs(
+            parts.client,
+            functions=functions,
+            users=users,
+            population=population,
+            pipelines=pipelines,
+            journal=journal,
+            features=parts.features,
+            lending=installed.lending,
+        )
+        yield Controllers(bench, events, functions, pipelines, population, journal, cache, actions, diffs)
 
 
 async def _expect_composites(client: Client, population: Population) -> None:

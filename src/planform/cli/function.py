@@ -15,6 +15,7 @@ import click
 import orjson
 
 from planform.cli.function_activation import activate, deactivate
+from planform.cli.function_diff import diff
 from planform.cli.function_list import list_functions
 from planform.cli.function_logs import logs
 from planform.cli.function_revisions import describe, revisions
@@ -36,7 +37,7 @@ def function() -> None:
     """Write composition functions in Python, and see which there are."""
 
 
-for command in (list_functions, revisions, describe, logs, activate, deactivate, function_build, push):
+for command in (list_functions, revisions, describe, logs, diff, activate, deactivate, function_build, push):
     function.add_command(command)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from planform.api.names import COMPOSITION_NAME_LABEL, COMPOSITION_REVISION
 from planform.client.informer import Change
+from planform.composition.modes import InvalidComposition, pipeline_of
 from planform.composition.revisions import composition_label
 from planform.controllers.function_catalogue import LiveFunctions
 from planform.controllers.population import Population
@@ -72,6 +73,12 @@ class FunctionUsers:
                         found[name] += count
         return found
 
+    def compositions(self, function: str) -> frozenset[str]:
+        """The composition revisions that have a step of the function, whichever revision of it the step chooses."""
+        return frozenset(
+            name for name, (_, steps) in self._steps.items() if any(step.function == function for step in steps)
+        )
+
     def _steps_of(self, revision: str, label: str) -> tuple[_Step, ...]:
         known = self._steps.get(revision)
         return known[1] if known is not None and known[0] == label else ()
@@ -117,7 +124,11 @@ class FunctionUsers:
 
 def _steps(revision: Mapping[str, Any]) -> tuple[_Step, ...]:
     found = []
-    for step in revision["spec"].get("pipeline") or ():
+    try:
+        pipeline = pipeline_of(revision["spec"])
+    except InvalidComposition:
+        return ()
+    for step in pipeline:
         selector = (step.get("functionRevisionSelector") or {}).get("matchLabels") or {}
         found.append(
             _Step(

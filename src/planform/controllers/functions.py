@@ -6,7 +6,10 @@ machine, or by the cluster that the control plane is in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +17,14 @@ from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
 from planform.builtin import find_builtin
 from planform.client.informer import ObjectKey
+from planform.client.waits import time_limit
 from planform.controllers.function_catalogue import BUILTIN_CAPABILITIES, DETERMINISTIC, LiveFunctions
 from planform.controllers.function_users import FunctionUsers
 from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.controller import Content, Examined, NotInstallable, PackageController
 from planform.controllers.workbench import Workbench
 from planform.errors import Forbidden, NotFound
+from planform.functions.errors import FunctionUnavailable
 from planform.machinery.names import label_value_problems
 from planform.packages.endpoints import (
     ENDPOINT_ANNOTATION,
@@ -48,6 +53,9 @@ if TYPE_CHECKING:
 NAME: Final = "functions"
 _COUNT_EVERY: Final = 1.0
 """Seconds between counts of the XRs that use a revision, while these come and go."""
+
+_LENT_WITHIN: Final = 20.0
+"""Seconds within which a revision that is lent must serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,8 @@ class FunctionController(PackageController):
         self._users = users
         self._external = external
         self._hosted: dict[str, str] = {}  # the Function of each revision that runs here
+        self._lent: Counter[str] = Counter()  # revisions that run because somebody wants to try them
+        self._controller: Controller[ObjectKey] | None = None
 
     def _started(self, controller: Controller[ObjectKey]) -> None:
         def look_again(functions: frozenset[str]) -> None:
@@ -102,6 +112,7 @@ class FunctionController(PackageController):
         def used_otherwise(function: str) -> None:
             controller.queue.add_after(ObjectKey("", function), _COUNT_EVERY)
 
+        self._controller = controller
         self._live.subscribe(look_again)
         if self._packaging is not None:
             self._packaging.host.subscribe(runs_otherwise)
@@ -185,7 +196,8 @@ class FunctionController(PackageController):
             return Examined("", "nothing here runs packages", {"endpoint": ""})
         self._hosted[name] = str(revision["metadata"]["labels"][PACKAGE_LABEL])
         if revision["spec"]["desiredState"] != ACTIVE:
-            packaging.host.release(name)
+            if not self._lent[name]:
+                packaging.host.release(name)
             standing = packaging.host.standing(name)
             return Examined("", "", {"endpoint": standing.endpoint if standing is not None else ""})
         installed = await packaging.contents.install(revision, FUNCTION.kind)
@@ -215,6 +227,48 @@ class FunctionController(PackageController):
             settings,
             fetched.digest,
         )
+
+    @asynccontextmanager
+    async def lending(self, name: str) -> AsyncIterator[None]:
+        """Have a revision run while the block does, though it may be inactive; pipelines do not get it for that.
+
+        Nothing else of its package is installed. Raises FunctionUnavailable if it does not serve in time.
+        """
+        revision = await self._client.get(FUNCTION_REVISION, name)
+        function, packaging = str(revision["metadata"]["labels"][PACKAGE_LABEL]), self._packaging
+        if packaging is None or DIGEST_ANNOTATION not in annotations_of(revision):
+            if any(each.id == name and each.reachable for each in self._live.catalogue.versions(function)):
+                yield  # it serves for as long as whoever runs it likes
+                return
+            raise FunctionUnavailable(
+                f'revision "{name}" does not serve',
+                function=function,
+                hint=f"activate it: planform function activate {function} --revision {name}",
+            )
+        self._hosted[name] = function
+        self._lent[name] += 1
+        try:
+            await self._run(packaging, revision, await packaging.contents.fetched(revision))
+            await self._until_serving(packaging.host, name, function)
+            yield
+        finally:
+            self._lent[name] -= 1
+            if self._controller is not None:
+                self._controller.queue.add(ObjectKey("", function))  # which lets it go unless it is active by now
+
+    async def _until_serving(self, host: RuntimeHost | KubernetesHost, name: str, function: str) -> None:
+        heard = asyncio.Event()
+        unsubscribe = host.subscribe(lambda _: heard.set())
+        try:
+            async with time_limit(self._bench.clock, _LENT_WITHIN):
+                while (standing := host.standing(name)) is None or not standing.ready:
+                    await heard.wait()
+                    heard.clear()
+        except TimeoutError as error:
+            problem = standing.problem if standing is not None else "it was stopped"
+            raise FunctionUnavailable(f'revision "{name}" does not serve: {problem}', function=function) from error
+        finally:
+            unsubscribe()
 
     # -- what is said of all of them
 

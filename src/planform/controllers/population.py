@@ -122,6 +122,10 @@ class Population:
         found = self._compositions.get(composition)
         return [] if found is None else [dict(labels) for labels in found.selectors if labels]
 
+    def revisions(self) -> dict[XrKey, str]:
+        """The revision that every XR uses; empty as long as it uses none."""
+        return {xr: member.revision for xr, member in self._members.items()}
+
     def subscribe(self, changed: Callable[[str], None], completed: Callable[[], None]) -> None:
         """Tell `changed` the Composition whose XRs moved, and `completed` that all XRs are known now."""
         self._listeners.append((changed, completed))

@@ -96,8 +96,8 @@ class Journal:
         """A run with all its parts; None if it is not kept."""
         return await self._read(lambda database: run_of(database, id), None)
 
-    async def latest(self, kind: str) -> list[RunSummary]:
-        """The latest run of every object of a kind, which is named with its group: `XBucket.example.org`."""
+    async def latest(self, kind: str = "") -> list[RunSummary]:
+        """The latest run of every object of a kind, named with its group: `XBucket.example.org`; empty means any."""
         return await self._read(lambda database: latest_runs(database, kind), [])
 
     async def standing(self, kind: str) -> dict[str, bytes]:

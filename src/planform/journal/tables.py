@@ -253,7 +253,9 @@ def runs_of(database: sqlite3.Connection, uid: str, limit: int) -> list[RunSumma
 
 
 def latest_runs(database: sqlite3.Connection, kind: str) -> list[RunSummary]:
-    """The latest run of every object of a kind, by namespace and name."""
+    """The latest run of every object of a kind, or of every kind if that is empty, by namespace and name."""
+    if not kind:
+        return _summaries(database, "WHERE latest = 1 ORDER BY kind, namespace, name")
     return _summaries(database, "WHERE latest = 1 AND kind = ? ORDER BY namespace, name", kind)
 
 
