@@ -103,6 +103,7 @@ def test_promotion_moves_whoever_does_not_pin_and_is_announced_a_release_earlier
         ("0.3", Ask("Wait", pin="v1.0.0"), "v1.0.0", Rule.PIN, []),
         ("0.3", Ask("Wait", pin="1.0.0"), "v1.0.0", Rule.PIN, []),
         ("0.3", Ask("Wait", pin="v1.0.0+build"), "v1.0.0", Rule.PIN, []),
+        ("0.3", Ask("Wait", pin="v1.0.0", hint="v1.1.0"), "v1.0.0", Rule.PIN, []),
         ("0.3", Ask("Wait", pin="v1.1.0", hint="v0.0.0"), "v1.1.0", Rule.PIN, ["VersionPreview"]),
         ("0.3", Ask("Wait", pin="v0.0.0", hint="v1.0.0"), "v0.0.0", Rule.PIN, ["VersionDeprecated"]),
         ("0.3", Ask("Wait", hint="v1.1.0"), "v1.1.0", Rule.HINT, ["VersionPreview"]),
