@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from tests.harness.kubernetes import kubernetes_engine
 
 __all__ = ["kubernetes_engine", "pytest_collection_modifyitems", "pytest_terminal_summary"]
+
+settings.register_profile("planform", deadline=None)  # a busy machine breaks no law
+settings.load_profile("planform")
 
 
 @pytest.hookimpl(trylast=True)
