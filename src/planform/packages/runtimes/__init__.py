@@ -6,6 +6,7 @@ containers     the same in a container, through runc
 certificates   one identity per revision, of the control plane's authority
 servers        the processes that serve one revision
 oneshot        programs that are run to completion for each call
+calls          those under way, counted
 logs           what they say, in bounded files
 host           all of them: start, hand-over, drain, stop
 """

@@ -1,16 +1,17 @@
 """Runs the revisions that shall run: starts them, hands over to another way of running them, drains and stops them.
 
 One task looks after each revision. Told another way to run it (other arguments, another certificate), it starts the new
-processes beside the old ones, moves callers over once these answer, and stops the old ones after their last call. Told
-to let it go, it waits until calls have ended and none came for a while; told before that to keep it, nothing happened.
+processes beside the old ones, moves callers over once these answer, and has the old ones stopped after their own last
+call. Told to let it go, it waits until calls have ended and none came for a while; told before that to keep it, nothing
+happened. A provider is not called and must not meet itself: of it, the old process ends before the new one starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from planform.functions.endpoints import Remote
 from planform.functions.errors import FunctionCrashed, FunctionUnavailable
 from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.packages.runtimes.calls import Tally, first_of
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.containers import container_launch
 from planform.packages.runtimes.launching import Wanted, process_launch, provider_launch
@@ -66,13 +68,14 @@ class _Hosted:
 
     wanted: Wanted | None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    called: asyncio.Event = field(default_factory=asyncio.Event)
+    calls: Tally = field(default_factory=Tally)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced by another one, when one of its processes answers or ends."""
     serving: Servers | Oneshot | None = None
     coming: Servers | None = None
+    retiring: set[asyncio.Task[None]] = field(default_factory=set)
+    """The ends of processes that were replaced."""
     problem: str = "it is being started"
-    calls: int = 0
     forgotten: bool = False
     told: Standing | None = None
 
@@ -126,9 +129,7 @@ class RuntimeHost:
         hosted = self._hosted.get(wanted.revision)
         if hosted is None:
             hosted = self._hosted[wanted.revision] = _Hosted(wanted)
-            keeper = self._tasks.create_task(self._keep(wanted.revision, hosted), name=f"run {wanted.revision}")
-            self._keepers.add(keeper)
-            keeper.add_done_callback(self._keepers.discard)
+            self._keeper(self._keep(wanted.revision, hosted), f"run {wanted.revision}")
         elif hosted.wanted != wanted:
             hosted.wanted = wanted
             hosted.forgotten = False
@@ -197,17 +198,14 @@ class RuntimeHost:
         """Runs what is run for each call, passes everything else on, and counts, so that nothing is stopped in it."""
         return _HostedRunner(self, otherwise, self._clock)
 
-    @contextmanager
-    def _calling(self, hosted: _Hosted) -> Iterator[None]:
-        hosted.calls += 1
-        hosted.called.set()
-        try:
-            yield
-        finally:
-            hosted.calls -= 1
-            hosted.called.set()
-
     # -- one revision
+
+    def _keeper(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """A task that ends with the host."""
+        task = self._tasks.create_task(work, name=name)
+        self._keepers.add(task)
+        task.add_done_callback(self._keepers.discard)
+        return task
 
     async def _keep(self, revision: str, hosted: _Hosted) -> None:
         """Look after a revision until it is let go and has come to its end."""
@@ -222,7 +220,7 @@ class RuntimeHost:
                     continue
                 try:
                     generation = await asyncio.to_thread(self._certificates.ensure, revision)
-                    if way != (wanted, generation):
+                    if hosted.serving is None or way != (wanted, generation):
                         if not await self._start(wanted, hosted, running):
                             continue
                         way = wanted, generation
@@ -234,6 +232,7 @@ class RuntimeHost:
                 self._tell(revision)
                 await self._wait(hosted.changed, limit)
             hosted.serving = None
+        await _ended(hosted.retiring)
         del self._hosted[revision]
         if hosted.forgotten:
             self.forget(revision)
@@ -243,34 +242,49 @@ class RuntimeHost:
         """Move callers to processes that run this way; False if something else is wanted before these answer."""
         directory = self._directory / "runtimes" / wanted.revision
         make_private_directory(directory)
+        if wanted.kubeconfig is not None:
+            await running.aclose()
+            hosted.serving = None
+        before = hosted.serving
         if wanted.executable.way.is_oneshot:
             from planform.packages.runtimes.oneshot import Oneshot
 
-            before, hosted.serving = hosted.serving, Oneshot(wanted, directory=directory, hidden=self._directory)
+            hosted.serving = Oneshot(wanted, directory=directory, hidden=self._directory)
+            previous = running.pop_all()
         else:
             fresh = await self._servers(wanted, directory)
-            hosted.coming = fresh
             async with AsyncExitStack() as attempt:
                 await attempt.enter_async_context(fresh)
-                self._tell(wanted.revision)
-                while not fresh.ready and fresh.replicas:
-                    if await self._wait(hosted.changed, _LONGEST_SLEEP) and hosted.wanted != wanted:
-                        hosted.coming = None
-                        return False
-                    hosted.changed.clear()
-                before, hosted.serving, hosted.coming = hosted.serving, fresh, None
-                self._tell(wanted.revision)
+                if not await self._come_up(wanted, hosted, fresh):
+                    return False
+                hosted.serving = fresh
                 previous = running.pop_all()
                 running.push_async_exit(attempt.pop_all())
-            if isinstance(before, Servers):
-                await self._quiet(hosted, None)
-            await previous.aclose()
-            return True
         self._tell(wanted.revision)
         if isinstance(before, Servers):
-            await self._quiet(hosted, None)
-            await running.aclose()
+            await _ended(hosted.retiring)  # however often something else is wanted, there are no more than these
+            task = self._keeper(self._retire(before, previous), f"end what ran {wanted.revision}")
+            hosted.retiring.add(task)
+            task.add_done_callback(hosted.retiring.discard)
         return True
+
+    async def _come_up(self, wanted: Wanted, hosted: _Hosted, fresh: Servers) -> bool:
+        """Wait until these answer; False if something else is wanted before that."""
+        hosted.coming = fresh
+        self._tell(wanted.revision)
+        try:
+            while not fresh.ready and fresh.replicas:
+                if await self._wait(hosted.changed, _LONGEST_SLEEP) and hosted.wanted != wanted:
+                    return False
+                hosted.changed.clear()
+            return True
+        finally:
+            hosted.coming = None
+
+    async def _retire(self, servers: Servers, running: AsyncExitStack) -> None:
+        """Stop processes that were replaced, once they have answered their last call."""
+        async with running:
+            await servers.calls.quiet(self._clock, seconds=self._draining.quiet, longest=self._draining.longest)
 
     async def _refresh_caller(self, hosted: _Hosted) -> None:
         """Show the function our newest certificate; calls under way end with the one they began with."""
@@ -344,35 +358,15 @@ class RuntimeHost:
 
     async def _drained(self, hosted: _Hosted) -> bool:
         """Wait for the end of its calls; False if it is wanted again before that."""
-        return await self._quiet(hosted, hosted.changed)
+        quiet, longest = self._draining.quiet, self._draining.longest
+        while not await hosted.calls.quiet(self._clock, seconds=quiet, longest=longest, interrupt=hosted.changed):
+            if hosted.wanted is not None:
+                return False
+            hosted.changed.clear()  # one of its processes ended, which is no reason to go on
+        return True
 
-    async def _quiet(self, hosted: _Hosted, interrupt: asyncio.Event | None) -> bool:
-        """Wait until no call has been under way for a while; False if the interruption came first."""
-        deadline = self._clock.monotonic() + self._draining.longest
-        while True:
-            left = deadline - self._clock.monotonic()
-            if left <= 0:
-                return True
-            hosted.called.clear()
-            limit = left if hosted.calls else min(left, self._draining.quiet)
-            heard = await self._wait(hosted.called, limit, interrupt)
-            if interrupt is not None and interrupt.is_set():
-                if hosted.wanted is not None:
-                    return False
-                interrupt.clear()  # one of its processes ended, which is no reason to go on
-            if not heard and not hosted.calls:
-                return True
-
-    async def _wait(self, event: asyncio.Event, seconds: float, other: asyncio.Event | None = None) -> bool:
-        """Whether the event, or the other one, came within that time."""
-        waits = [asyncio.create_task(each.wait()) for each in (event, other) if each is not None]
-        timer = asyncio.create_task(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait([*waits, timer], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (*waits, timer):
-                task.cancel()
-        return event.is_set() or (other is not None and other.is_set())
+    async def _wait(self, event: asyncio.Event, seconds: float) -> bool:
+        return await first_of(self._clock, seconds, event)
 
     def _seconds_to_renewal(self, revision: str) -> float:
         due = self._certificates.renewal_of(revision)
@@ -401,20 +395,32 @@ class _HostedRunner:
         hosted = self._host._hosted.get(revision.name)
         if hosted is None:
             return await self._otherwise.run(revision, request, timeout=timeout)
-        with self._host._calling(hosted):
+        with hosted.calls.counting():
             if hosted.serving is None:
                 raise FunctionUnavailable("it is being started", revision=revision)
             if not isinstance(hosted.serving, Servers):
                 return await hosted.serving.run(revision, request, timeout=timeout)
             deadline = self._clock.monotonic() + timeout
-            await self._host._answering(hosted, timeout)
             try:
-                return await self._otherwise.run(revision, request, timeout=self._left(deadline))
+                return await self._call(hosted, revision, request, deadline)
             except FunctionCrashed:
                 # Its process ended in the middle. Reconciles repeat calls anyway, so this one may be repeated at once;
                 # a request that kills its function does so twice, and then it is said.
-                await self._host._answering(hosted, self._left(deadline))
-                return await self._otherwise.run(revision, request, timeout=self._left(deadline))
+                return await self._call(hosted, revision, request, deadline)
+
+    async def _call(
+        self, hosted: _Hosted, revision: FunctionRevision, request: FunctionRequest, deadline: float
+    ) -> FunctionResponse:
+        await self._host._answering(hosted, self._left(deadline))
+        # From here until the call has chosen its connection nobody else runs: it goes to those that count it.
+        counted = hosted.serving.calls if isinstance(hosted.serving, Servers) else hosted.calls
+        with counted.counting():
+            return await self._otherwise.run(revision, request, timeout=self._left(deadline))
 
     def _left(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.001)
+
+
+async def _ended(tasks: set[asyncio.Task[None]]) -> None:
+    if tasks:
+        await asyncio.wait(tasks)

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from planform.clock import Clock
 from planform.functions.endpoints import ClientTls, Remote
+from planform.packages.runtimes.calls import Tally
 from planform.packages.runtimes.launching import Launch
 from planform.sandbox import Isolation, Limits, Supervised, run_once
 from planform.sandbox.supervised import Backoff, Running, State, Waiting
@@ -136,6 +137,7 @@ class Servers:
     def __init__(self, ports: Sequence[HeldPort], replicas: Sequence[Replica], remote: Remote) -> None:
         self._ports = ports
         self.replicas = replicas
+        self.calls = Tally()
         self._remote = remote
         self._stack = AsyncExitStack()
 
