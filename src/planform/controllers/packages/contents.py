@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import planform
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
@@ -27,7 +27,11 @@ from planform.packages.revisions import content_of
 from planform.packages.runtimes.deployments import Deployed
 from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
 
+if TYPE_CHECKING:
+    from planform.packages.xpkg import Dependency
+
 _MANAGER: Final = "pkg.crossplane.io/revision"
+_COUNTED: Final = ("found", "installed", "invalid")
 CROSSPLANE_VERSION: Final = "v2.4.0"
 """The version whose packages are understood: what the constraints of packages are compared with."""
 
@@ -42,6 +46,8 @@ class Dependencies(Protocol):
     """Whoever knows how it is with what revisions need."""
 
     def standing(self, revision: str) -> Standing | None: ...
+
+    def note(self, digest: str, needed: tuple[Dependency, ...]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,8 @@ class PackageContents:
             fetched = await self.fetched(revision)
             self.check(fetched, kind, revision["spec"])
             told: dict[str, Any] = {"capabilities": list(fetched.package.capabilities)}
+            if self.dependencies is not None:
+                self.dependencies.note(fetched.digest, fetched.package.dependencies)
             if fetched.package.dependencies and not revision["spec"].get("skipDependencyResolution"):
                 standing = self._standing(revision)
                 told["foundDependencies"] = standing.found
@@ -152,8 +160,16 @@ class PackageContents:
         return Installed("", told, fetched)
 
     def _standing(self, revision: Object) -> Standing:
+        """How it is with what a revision needs. After a start, what was said of one that is healthy holds until it is
+        known: nothing is wrong, nobody has looked yet."""
         known = self.dependencies.standing(revision["metadata"]["name"]) if self.dependencies is not None else None
-        return known or Standing(0, 0, 0, "it is not known yet whether what it needs is there")
+        if known is not None:
+            return known
+        status = revision.get("status") or {}
+        found, installed, invalid = (int(status.get(f"{each}Dependencies") or 0) for each in _COUNTED)
+        if found and _is_healthy(status):
+            return Standing(found, installed, invalid)
+        return Standing(0, 0, 0, "it is not known yet whether what it needs is there")
 
     def check(self, fetched: Fetched, kind: str, spec: Mapping[str, Any]) -> None:
         """Raises InvalidPackage if the package is of another kind, or made for another control plane."""
@@ -273,6 +289,11 @@ def _owner(kind: GroupVersionKind, name: str, uid: str, *, controller: bool) -> 
 def _unpinned(image: str, spec: Mapping[str, Any]) -> str:
     """The image as the package names it, after rules; a digest that only we know of is left out."""
     return image if "@" in str(spec["package"]) else image.partition("@")[0]
+
+
+def _is_healthy(status: Mapping[str, Any]) -> bool:
+    conditions = status.get("conditions") or ()
+    return any(each["type"] == "RevisionHealthy" and each["status"] == "True" for each in conditions)
 
 
 def _policy(spec: Mapping[str, Any]) -> str:

@@ -6,10 +6,11 @@ change, so there it is only said. Trouble with one package is told on it and on 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import (
@@ -17,13 +18,16 @@ from planform.api.names import (
     CONFIGURATION_REVISION,
     FUNCTION,
     FUNCTION_REVISION,
+    IMAGE_CONFIG,
     LOCK,
     PACKAGE_LABEL,
     PROVIDER,
     PROVIDER_REVISION,
+    SECRET,
 )
 from planform.builtin import find_builtin
 from planform.client.informer import Change, ObjectKey
+from planform.client.waits import time_limit
 from planform.composition.xr import XrCondition
 from planform.controllers.packages.contents import PackageContents
 from planform.controllers.workbench import Workbench
@@ -40,11 +44,14 @@ from planform.packages.dependencies import (
     needs,
     standing_of,
 )
-from planform.packages.errors import InvalidReference, PackageError
+from planform.packages.errors import InvalidReference, PackageError, RegistryUnavailable
 from planform.packages.references import package_name, parse_reference
 from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
-from planform.reconcile.controller import Result
+from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source
+
+if TYPE_CHECKING:
+    from planform.packages.xpkg import Dependency
 
 NAME: Final = "lock"
 DEPENDENCY_ANNOTATION: Final = "planform.dev/installed-as"
@@ -58,7 +65,18 @@ KINDS: Final[Mapping[GroupVersionKind, GroupVersionKind]] = {
 _MANAGER: Final = "pkg.crossplane.io/lock"
 _KEY: Final = ObjectKey("", NAME)
 _LOOK_AGAIN: Final = 60.0
+_PATIENCE: Final = 30.0
+"""Seconds that one package may take to be found."""
+
 _MENTIONED: Final = re.compile(r"v?\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?")
+
+
+class _Active(NamedTuple):
+    """An active revision, the name of its package, and the Secrets that this is pulled with."""
+
+    entry: Entry
+    package: str
+    pull_secrets: tuple[str, ...]
 
 
 class LockController:
@@ -68,16 +86,28 @@ class LockController:
         self._bench = bench
         self._client = bench.client
         self._contents = contents
+        self._needed: dict[str, tuple[Dependency, ...]] = {}  # by digest, of what is installed
         self._standings: dict[str, Standing] = {}
         self._subscribers: list[Callable[[str, str], None]] = []
+        self._controller: Controller[ObjectKey] | None = None
+        self._waits = False  # for something that a registry has and does not give
 
     def start(self) -> None:
         def to_lock(_: Change) -> Sequence[ObjectKey]:
             return (_KEY,)
 
+        def if_waiting(_: Change) -> Sequence[ObjectKey]:
+            return (_KEY,) if self._waits else ()
+
+        def if_login(change: Change) -> Sequence[ObjectKey]:
+            return if_waiting(change) if self._contents.source.asks_for(change.key.name) else ()
+
         controller = self._bench.controller(NAME, self.reconcile)
-        kinds = (*KINDS, *KINDS.values())
-        self._bench.plane.start(controller, [Source(kind, to_lock) for kind in kinds])
+        namespace = self._contents.source.namespace
+        sources = [Source(kind, to_lock) for kind in (*KINDS, *KINDS.values())]
+        sources += [Source(IMAGE_CONFIG, if_waiting), Source(SECRET, if_login, namespace=namespace)]
+        if self._bench.plane.start(controller, sources):
+            self._controller = controller
 
     def standing(self, revision: str) -> Standing | None:
         """None as long as nothing is known of it, or if it is not active."""
@@ -87,66 +117,95 @@ class LockController:
         """Tell `callback` the kind and name of each package whose standing is another."""
         self._subscribers.append(callback)
 
+    def note(self, digest: str, needed: tuple[Dependency, ...]) -> None:
+        """A package that is here, and trusted, needs these."""
+        if self._needed.get(digest) != needed:
+            self._needed[digest] = needed
+            if self._controller is not None:
+                self._controller.queue.add(_KEY)
+
     async def reconcile(self, key: ObjectKey) -> Result:
-        entries, packages = await self._entries()
-        await self._write(entries)
-        self._judge(entries, packages)
-        problems, retry = [], False
-        for need in needs(entries):
-            try:
-                problem = await self._get(need)
-            except PackageError as error:
-                problem, retry = error.message, True
-            except NoVersionFits as error:
-                problem, retry = error.message, True
-            if problem:
-                problems.append(problem)
-        await self._tell(entries, problems)
-        return Result(requeue_after=_LOOK_AGAIN if retry else None)
+        lock = await self._lock()
+        active = await self._active(lock)
+        entries = sorted((each.entry for each in active), key=lambda each: each.name)
+        lock = await self._write(lock, entries)
+        self._judge(entries, {each.entry.name: (each.entry.kind, each.package) for each in active})
+        logins: dict[str, tuple[str, ...]] = {}
+        for each in active:
+            logins[each.entry.source] = (*logins.get(each.entry.source, ()), *each.pull_secrets)
+        # Together: a registry that does not answer holds up nobody but those who need what it has.
+        outcomes = await asyncio.gather(*(self._outcome(need, logins) for need in needs(entries)))
+        await self._tell(lock, entries, [problem for problem, _ in outcomes if problem])
+        errors = [error for _, error in outcomes if error is not None]
+        self._waits = bool(errors)
+        if unavailable := next((error for error in errors if error.retryable), None):
+            raise unavailable
+        return Result(requeue_after=_LOOK_AGAIN if errors else None)
+
+    async def _outcome(self, need: Need, logins: Mapping[str, tuple[str, ...]]) -> tuple[str, PlanformError | None]:
+        """What stands in the way of a need, and the error if looking again may help."""
+        pull_secrets = tuple(dict.fromkeys(each for ask in need.asks for each in logins.get(ask.by, ())))
+        try:
+            async with time_limit(self._bench.clock, _PATIENCE):
+                return await self._get(need, pull_secrets), None
+        except (PackageError, NoVersionFits) as error:
+            return error.message, error
+        except TimeoutError:
+            late = RegistryUnavailable(f"{need.source}: the registry did not answer within {_PATIENCE:g} s")
+            return late.message, late
 
     # -- what there is
 
-    async def _entries(self) -> tuple[list[Entry], dict[str, tuple[str, str]]]:
-        """The active revisions, and of which package each is."""
-        entries, packages = [], {}
+    async def _lock(self) -> Object:
+        try:
+            return await self._client.get(LOCK, NAME)
+        except NotFound:
+            lock = {"apiVersion": LOCK.api_version, "kind": LOCK.kind, "metadata": {"name": NAME}, "packages": []}
+            try:
+                return await self._client.create(lock, manager=_MANAGER)
+            except AlreadyExists:
+                return await self._client.get(LOCK, NAME)
+
+    async def _active(self, lock: Object) -> list[_Active]:
+        """The active revisions of which it is known what they need."""
+        noted = {each["name"]: _dependencies(each) for each in lock.get("packages") or ()}
+        found, digests = [], set()
         for revision_kind, kind in KINDS.items():
             for revision in (await self._client.list(revision_kind)).items:
-                spec, metadata = revision["spec"], revision["metadata"]
-                if spec["desiredState"] != ACTIVE or metadata.get("deletionTimestamp"):
+                digests.add(annotations_of(revision).get(DIGEST_ANNOTATION))
+                if revision["spec"]["desiredState"] != ACTIVE or revision["metadata"].get("deletionTimestamp"):
                     continue
-                if (entry := await self._entry(revision, kind)) is not None:
-                    entries.append(entry)
-                    packages[entry.name] = kind.kind, str((metadata.get("labels") or {}).get(PACKAGE_LABEL) or "")
-        return sorted(entries, key=lambda each: each.name), packages
+                if (active := self._of(revision, kind, noted)) is not None:
+                    found.append(active)
+        self._needed = {digest: needed for digest, needed in self._needed.items() if digest in digests}
+        return found
 
-    async def _entry(self, revision: Object, kind: GroupVersionKind) -> Entry | None:
-        spec = revision["spec"]
+    def _of(
+        self, revision: Object, kind: GroupVersionKind, noted: Mapping[str, tuple[Dependency, ...]]
+    ) -> _Active | None:
+        spec, metadata = revision["spec"], revision["metadata"]
         try:
             reference = parse_reference(str(spec["image"]))
         except InvalidReference:
             return None  # a built-in by its short name, which nobody can need
-        dependencies: tuple[Any, ...] = ()
-        if DIGEST_ANNOTATION in annotations_of(revision) and not spec.get("skipDependencyResolution"):
-            try:
-                dependencies = (await self._contents.fetched(revision)).package.dependencies
-            except PackageError:
-                return None  # its own controller says why
+        dependencies: tuple[Dependency, ...] | None = ()
+        digest = annotations_of(revision).get(DIGEST_ANNOTATION)
+        if digest and not spec.get("skipDependencyResolution"):
+            # Nothing is fetched here. Until its own controller has it, what the Lock says of it holds: after a start
+            # nothing is written, and what is not here, or not trusted, asks for nothing.
+            dependencies = self._needed.get(digest, noted.get(metadata["name"]))
+        if dependencies is None:
+            return None
         version = reference.tag or reference.digest
-        return Entry(revision["metadata"]["name"], kind.kind, kind.api_version, reference.source, version, dependencies)
+        entry = Entry(metadata["name"], kind.kind, kind.api_version, reference.source, version, dependencies)
+        secrets = tuple(str(each["name"]) for each in spec.get("packagePullSecrets") or ())
+        return _Active(entry, str((metadata.get("labels") or {}).get(PACKAGE_LABEL) or ""), secrets)
 
-    async def _write(self, entries: Sequence[Entry]) -> None:
+    async def _write(self, lock: Object, entries: Sequence[Entry]) -> Object:
         wanted = [_in_lock(each) for each in entries]
-        try:
-            lock = await self._client.get(LOCK, NAME)
-        except NotFound:
-            lock = {"apiVersion": LOCK.api_version, "kind": LOCK.kind, "metadata": {"name": NAME}, "packages": wanted}
-            try:
-                await self._client.create(lock, manager=_MANAGER)
-            except AlreadyExists:
-                await self._write(entries)
-            return
-        if (lock.get("packages") or []) != wanted:
-            await merge(self._client, lock, {"packages": wanted}, manager=_MANAGER)
+        if (lock.get("packages") or []) == wanted:
+            return lock
+        return await merge(self._client, lock, {"packages": wanted}, manager=_MANAGER)
 
     def _judge(self, entries: Sequence[Entry], packages: Mapping[str, tuple[str, str]]) -> None:
         before, self._standings = self._standings, {each.name: standing_of(each, entries) for each in entries}
@@ -157,7 +216,7 @@ class LockController:
 
     # -- what is needed
 
-    async def _get(self, need: Need) -> str:
+    async def _get(self, need: Need, pull_secrets: Sequence[str]) -> str:
         """Install a package, or have another version of it; gives what stands in the way. Raises PackageError,
         NoVersionFits."""
         kind = next((each for each in KINDS.values() if each.kind == need.kind), None)
@@ -171,20 +230,22 @@ class LockController:
             return (
                 f'{kind.kind} "{present["metadata"]["name"]}" is {_version(present)}: {asked}; change its spec.package'
             )
-        version = choose_version(need, await self._tags(need))
+        version = choose_version(need, await self._tags(need, pull_secrets))
         package = f"{need.source}{'@' if ':' in version else ':'}{version}"
         if present is not None:
             await merge(self._client, present, {"spec": {"package": package}}, manager=_MANAGER)
             return ""
-        return await self._create(kind, package)
+        return await self._create(kind, package, pull_secrets)
 
-    async def _create(self, kind: GroupVersionKind, package: str) -> str:
+    async def _create(self, kind: GroupVersionKind, package: str, pull_secrets: Sequence[str]) -> str:
+        """Install a package, with the logins of those who need it."""
         name = package_name(parse_reference(package))
+        logins = {"packagePullSecrets": [{"name": each} for each in pull_secrets]} if pull_secrets else {}
         wanted = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
             "metadata": {"name": name, "annotations": {DEPENDENCY_ANNOTATION: "dependency"}},
-            "spec": {"package": package},
+            "spec": {"package": package, **logins},
         }
         try:
             await self._client.create(wanted, manager=_MANAGER)
@@ -208,20 +269,32 @@ class LockController:
                 continue
         return min(found, key=lambda each: DEPENDENCY_ANNOTATION in annotations_of(each), default=None)
 
-    async def _tags(self, need: Need) -> list[str]:
-        """The versions there are; a function that ships with planform is whatever is asked for."""
-        if need.kind == FUNCTION.kind and find_builtin(need.source) is not None:
+    async def _tags(self, need: Need, pull_secrets: Sequence[str]) -> list[str]:
+        """The versions there are; a function that ships with planform is whatever is asked for, unless a rule says
+        where else it is to be had from."""
+        source = self._contents.source
+        is_ours = need.kind == FUNCTION.kind and find_builtin(need.source) is not None
+        if is_ours and not await source.is_rewritten(need.source):
             return list(_mentioned(need))
-        return await self._contents.source.versions(need.source)
+        return await source.versions(need.source, pull_secrets=pull_secrets)
 
-    async def _tell(self, entries: Sequence[Entry], problems: Sequence[str]) -> None:
-        lock = await self._client.get(LOCK, NAME)
+    async def _tell(self, lock: Object, entries: Sequence[Entry], problems: Sequence[str]) -> None:
         if problems:
             resolved = XrCondition("Resolved", "False", "DependencyResolutionFailed", "; ".join(sorted(problems)))
         else:
             resolved = XrCondition("Resolved", "True", "DependencyResolutionSucceeded")
         now = self._bench.timestamp()
         await set_status(self._client, lock, [resolved], now=now, manager=_MANAGER, packages=len(entries))
+
+
+def _dependencies(package: Mapping[str, Any]) -> tuple[Dependency, ...]:
+    """What an entry of the Lock says that a package needs."""
+    from planform.packages.xpkg import Dependency
+
+    return tuple(
+        Dependency(str(each["package"]), str(each["kind"]), str(each["apiVersion"]), str(each["constraints"]))
+        for each in package.get("dependencies") or ()
+    )
 
 
 def _in_lock(entry: Entry) -> Object:
