@@ -100,7 +100,7 @@ def widget_crd() -> Object:
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+async def hosted(tmp_path: Path) -> AsyncIterator[tuple[ControlPlane, RuntimeHost]]:
     data, clock = tmp_path / "data", SystemClock()
     async with open_control_plane(Settings(data=data)) as plane:
         pki = Pki(data / "pki", clock=clock)
@@ -112,9 +112,15 @@ async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
             bench = Workbench(plane.client, plane.plane, events, clock, Random(7), Gate(4), plane.metrics)
             source = RegistryPackages(data / "packages", plane.client, clock=clock, rng=Random(7))
             packaging = Packaging(PackageContents(source, plane.client), host)
+            await plane.plane.stop("providers")  # in its place comes one whose programs a test can see
             ProviderController(bench, packaging, pki, data, lambda: plane.url).start()
-            yield plane
+            yield plane, host
             await plane.plane.stop("providers")
+
+
+@pytest.fixture
+def plane(hosted: tuple[ControlPlane, RuntimeHost]) -> ControlPlane:
+    return hosted[0]
 
 
 def publish(data: Path, version: str, source: str = CONTROLLER) -> None:
@@ -178,3 +184,32 @@ async def test_a_provider_that_ends_by_itself_says_so(plane: ControlPlane, tmp_p
 
     assert "it ends by itself (exit code 5); its last words: no region" in await eventually(told, "why it ended")
     assert provider["spec"]["package"].endswith(":v1")
+
+
+async def test_two_revisions_of_a_provider_never_run_at_the_same_time(
+    hosted: tuple[ControlPlane, RuntimeHost], tmp_path: Path
+) -> None:
+    plane, host = hosted
+    publish(tmp_path / "data", "v1")
+    publish(tmp_path / "data", "v2")
+    known: set[str] = set()
+    ran: list[list[str]] = []
+
+    def note(revision: str) -> None:
+        known.add(revision)
+        ran.append(sorted(each for each in known if host.standing(each) is not None))
+
+    host.subscribe(note)
+    await until_condition(plane.client, await install(plane, "v1"), "Healthy")
+    first = str((await plane.client.get(PROVIDER, "widgets"))["status"]["currentRevision"])
+    await install(plane, "v2")
+
+    async def upgraded() -> str:
+        provider = await plane.client.get(PROVIDER, "widgets")
+        current = str(provider["status"]["currentRevision"])
+        healthy = (condition_of(provider, "Healthy") or {}).get("status") == "True"
+        return current if healthy and current != first else ""
+
+    second = await eventually(upgraded, "the new version")
+    assert [first] in ran and [second] in ran and [] in ran
+    assert all(len(each) <= 1 for each in ran)

@@ -86,10 +86,17 @@ class ProviderController(PackageController):
                 return Examined("", _NOT_LISTENING, installed.told)
             await self._ensure_account(revision, provider)
             await self._allow(revision, provider, installed.fetched, provider, SYSTEM_NAMESPACE)
+            if other := self._runs_besides(name, provider):
+                return Examined("", f'it starts once revision "{other}" has ended', installed.told)
             wanted = await self._wanted(revision, provider, installed.fetched)
         except NotRunnable as error:
             return Examined("", error.message, installed.told)
         return Examined("", host.ensure(wanted).problem, installed.told)
+
+    def _runs_besides(self, revision: str, provider: str) -> str:
+        """Another revision of the provider that has not ended: two would both create what is missing."""
+        others = (each for each, owner in sorted(self._hosted.items()) if owner == provider and each != revision)
+        return next((each for each in others if self._packaging.host.standing(each) is not None), "")
 
     async def _wanted(self, revision: Object, provider: str, fetched: Fetched) -> Wanted:
         metadata = revision["metadata"]
