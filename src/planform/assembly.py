@@ -29,7 +29,7 @@ from planform.controllers.function_catalogue import LiveFunctions, runner
 from planform.controllers.function_diffs import FunctionDiffs
 from planform.controllers.function_users import FunctionUsers
 from planform.controllers.functions import FunctionController, Packaging
-from planform.controllers.nop import NopController
+from planform.controllers.nop_kinds import NopKinds
 from planform.controllers.operation_schedules import CronOperationController
 from planform.controllers.operation_watches import WatchOperationController
 from planform.controllers.operations import OperationController
@@ -169,7 +169,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         OperationController(bench, pipelines).start()
         CronOperationController(bench).start()
         WatchOperationController(bench).start()
-        NopController(bench).start()
+        NopKinds(bench).start()
         actions = Actions(bench, parts.phase_functions)
         actions.start()
         diffs = FunctionDiffs(

@@ -64,6 +64,16 @@ async def ensure_crds(client: Client, *, clock: Clock) -> int:
     return policed + sum(writes for _, writes in written)
 
 
+async def ensure_crd(client: Client, crd: Object, *, clock: Clock) -> None:
+    """Have one of our kinds defined as we define it, unless somebody else does."""
+    await _ensure(client, crd, clock)
+
+
+def is_owned(crd: Object) -> bool:
+    """Whether a definition belongs to somebody, such as a package that brings one of our kinds; ours do not."""
+    return bool(crd["metadata"].get("ownerReferences"))
+
+
 async def _ensure_policies(client: Client, clock: Clock) -> int:
     wanted = policies()
     try:
@@ -104,7 +114,9 @@ def _stamped(obj: Object) -> Object:
 
 
 def _upgraded(found: Object, wanted: Object) -> Object:
-    """What to store instead of what is there; the same if nothing needs to change."""
+    """What to store instead of what is there; the same if nothing needs to change, or it is not ours to change."""
+    if is_owned(found):
+        return found
     writer = (found["metadata"].get("annotations") or {}).get(VERSION_ANNOTATION)
     if writer and _is_newer(writer, planform.__version__):
         _logger.info("%s is of planform %s, which is newer: left as it is", found["metadata"]["name"], writer)
