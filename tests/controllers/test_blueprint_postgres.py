@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import subprocess
 import sys
 import tempfile
@@ -82,7 +83,8 @@ ACTIONS: Object = {
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Postgres]:
-    with postgres() as server:
+    with postgres() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(server.programs), prepend=os.pathsep)  # phases dump with the server's own release
         yield server
 
 

@@ -1,4 +1,7 @@
-"""A PostgreSQL server of the system's own package, on loopback, as a user without privileges, for one test."""
+"""A PostgreSQL server on loopback, as a user without privileges, for one test.
+
+It is that of the system's own package, or where none is installed, one that a wheel carries.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.processes import free_ports
-from tests.harness.programs import ProgramMissing
+from tests.harness.programs import programs
 
 USER, DATABASE = "app", "shop"
 
@@ -53,8 +56,8 @@ class Postgres:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """Run a server for the length of the block. Raises ProgramMissing (a skip) where none is installed."""
-    programs = _programs()
+    """Run a server for the length of the block. Raises ProgramMissing (a skip) where none can be had."""
+    here = server_programs()
     # Not below pytest's own directory: an unprivileged user cannot enter that.
     home = Path(tempfile.mkdtemp(prefix="planform-test-postgres-"))
     port, password = free_ports(1)[0], secrets.token_hex(12)
@@ -64,7 +67,7 @@ def postgres() -> Iterator[Postgres]:
         data = home / "data"
         _run(
             [
-                programs / "initdb",
+                here / "initdb",
                 f"--pgdata={data}",
                 f"--username={USER}",
                 "--auth=scram-sha-256",
@@ -76,10 +79,10 @@ def postgres() -> Iterator[Postgres]:
             home,
         )
         options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={home} -c fsync=off"
-        control: list[str | Path] = [programs / "pg_ctl", "-D", data, "-w", "-t", "60", "-l", home / "log"]
+        control: list[str | Path] = [here / "pg_ctl", "-D", data, "-w", "-t", "60", "-l", home / "log"]
         _run([*control, "-o", options, "start"], home)
         try:
-            server = Postgres(port, password, programs)
+            server = Postgres(port, password, here)
             server.query(f"CREATE DATABASE {DATABASE}", database="postgres")
             yield server
         finally:
@@ -88,12 +91,14 @@ def postgres() -> Iterator[Postgres]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _programs() -> Path:
+def server_programs() -> Path:
+    """The directory of a server's programs; its clients are there too, of the same release."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
     for directory in (*found, *map(Path, os.environ.get("PATH", "").split(os.pathsep))):
-        if all((directory / name).exists() for name in ("initdb", "pg_ctl", "postgres", "psql")):
+        if all((directory / name).exists() for name in ("initdb", "pg_ctl", "postgres", "psql", "pg_dump")):
             return directory
-    raise ProgramMissing("PostgreSQL's server is not installed (Debian's package is called postgresql)")
+    asked = [str(programs("pg_config") / "pg_config"), "--bindir"]
+    return Path(subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout.strip())
 
 
 def _run(command: Sequence[str | Path], home: Path) -> None:
