@@ -29,6 +29,7 @@ from planform.api.extensions import crds
 from planform.apiserver.wire import Limits
 from planform.blueprints.discovery import function_list
 from planform.blueprints.functions import Policy
+from planform.blueprints.functions.policy import VARIABLES
 from planform.blueprints.shipped import shipped_catalogue
 from planform.cli.main import root
 from planform.errors import ApiError, PlanformError
@@ -269,6 +270,11 @@ def _settings() -> Iterator[str]:
     yield ""
     yield "Lists in the environment are separated by spaces. How to write such a file:"
     yield "[use a config file](../how-to/use-a-config-file.md)."
+    yield ""
+    yield "Only in the environment, since they open what is closed to everybody who may create an ActionSet"
+    yield "([what phases may reach](phases.md#what-phases-may-reach)):"
+    yield ""
+    yield from _table(("environment", "what it does"), ((f"`{name}`", _cell(text)) for name, text in VARIABLES.items()))
 
 
 def _errors() -> Iterator[str]:

@@ -10,12 +10,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
 
-DIRECTORIES = "PLANFORM_PHASE_DIRECTORIES"
-ADDRESSES = "PLANFORM_PHASE_ADDRESSES"
+DIRECTORIES: Final = "PLANFORM_PHASE_DIRECTORIES"
+ADDRESSES: Final = "PLANFORM_PHASE_ADDRESSES"
+VARIABLES: Final[Mapping[str, str]] = {
+    DIRECTORIES: "Directories of the machine that phases may read and write, a list as in `PATH`.",
+    ADDRESSES: "Networks and hosts that HTTPRequest may call although they are not public, a list with commas.",
+}
+"""What the operator sets in the environment of a control plane, and what it opens."""
 
 
 @dataclass(frozen=True, slots=True)
