@@ -36,10 +36,11 @@ from planform.apiserver.tokens import ServiceAccountTokens
 from planform.apiserver.webhooks import Webhooks
 from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
 from planform.assembly import Controllers, Parts, open_controllers
+from planform.blueprints import FUNCTIONS_PREFIX, LOGS_PREFIX
 from planform.client.kubeconfig import write_kubeconfig
 from planform.clock import Clock, SystemClock
 from planform.composition.revisions import TOOL_LABELS
-from planform.controllers.actions import FUNCTIONS_PATH, LOGS_PATH, PhaseFunctions, blueprints_in
+from planform.controllers.actions import PhaseFunctions, blueprints_in
 from planform.controllers.engine import start_chores
 from planform.controllers.revision_guard import RevisionGuard
 from planform.controllers.usages import UsageGuard
@@ -118,10 +119,10 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
         async with _opened(settings, clock) as plane:
             yield plane
     except BaseExceptionGroup as group:
-        raise _alone(group) from None
+        raise alone(group) from None
 
 
-def _alone(error: BaseException) -> BaseException:
+def alone(error: BaseException) -> BaseException:
     """The one error inside groups of one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -292,7 +293,7 @@ def _mounts(controllers: Controllers) -> dict[tuple[str, ...], Mount]:
     async def diffs(_: HttpRequest, path: str, query: Mapping[str, list[str]]) -> HttpResponse:
         return HttpResponse(*await controllers.diffs.answer(path, query))
 
-    return {serving.PREFIX: runs, FUNCTIONS_PATH: functions, LOGS_PATH: logs, FUNCTION_DIFFS_PREFIX: diffs}
+    return {serving.PREFIX: runs, FUNCTIONS_PREFIX: functions, LOGS_PREFIX: logs, FUNCTION_DIFFS_PREFIX: diffs}
 
 
 async def _listen(server: HttpServer, settings: Settings) -> int:

@@ -16,3 +16,13 @@ logs            what phases told; discovery: the functions of this process over 
 
 The functions that come with planform are in `functions`.
 """
+
+from typing import Final
+
+FUNCTIONS_PREFIX: Final = ("v1", "functions")
+FUNCTIONS_PATH: Final = "/" + "/".join(FUNCTIONS_PREFIX)
+"""Where a control plane answers which phase functions it has."""
+
+LOGS_PREFIX: Final = ("planform", "v1", "actionsets")
+LOGS_PATH: Final = "/" + "/".join(LOGS_PREFIX)
+"""Where it answers what the phases of an ActionSet have told."""

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from planform.api.kinds import Object
+from planform.blueprints import FUNCTIONS_PATH, FUNCTIONS_PREFIX
 from planform.blueprints.catalogue import Described, PhaseCatalogue
 from planform.functions.semver import parse_semver
-
-PREFIX: Final = ("v1", "functions")
-PATH: Final = "/" + "/".join(PREFIX)
 
 Uses = Callable[[str, str], Mapping[str, int]]
 """How many Blueprints pin a version of a function and how many runs are bound to it: {"blueprints", "actionSets"}."""
@@ -36,8 +34,8 @@ def answer(
     if method not in ("GET", "HEAD"):
         return _refused(405, "MethodNotAllowed", "functions can only be read", {"allow": "GET, HEAD"})
     parts = tuple(part for part in path.partition("?")[0].split("/") if part)
-    if parts[:2] != PREFIX:
-        return _refused(404, "NotFound", f"ask for {PATH}")
+    if parts[:2] != FUNCTIONS_PREFIX:
+        return _refused(404, "NotFound", f"ask for {FUNCTIONS_PATH}")
     catalogue.refresh()
     match parts[2:]:
         case ():

@@ -16,11 +16,9 @@ from typing import Final
 
 import orjson
 
+from planform.blueprints import LOGS_PATH, LOGS_PREFIX
 from planform.clock import Clock, micro_timestamp
 from planform.errors import ApiError, NotFound
-
-PREFIX: Final = ("planform", "v1", "actionsets")
-PATH: Final = "/" + "/".join(PREFIX)
 
 MOST_LINES: Final = 1000
 MOST_LENGTH: Final = 4096
@@ -110,7 +108,7 @@ class PhaseLogs:
 def answer(logs: PhaseLogs, path: str) -> tuple[int, bytes]:
     """The status and body of a GET; a refusal is a Status object."""
     parts = tuple(part for part in path.split("/") if part)
-    if parts[:3] == PREFIX and len(parts) == 5 and parts[4] == "logs" and _UID.match(parts[3]):
+    if parts[:3] == LOGS_PREFIX and len(parts) == 5 and parts[4] == "logs" and _UID.match(parts[3]):
         return 200, orjson.dumps({"lines": logs.read(parts[3])})
-    error: ApiError = NotFound(f"ask for {PATH}/UID/logs")
+    error: ApiError = NotFound(f"ask for {LOGS_PATH}/UID/logs")
     return error.code, orjson.dumps(error.to_status())

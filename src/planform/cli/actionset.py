@@ -14,8 +14,8 @@ import click
 
 from planform.api.kinds import Object
 from planform.api.names import ACTION_SET
+from planform.blueprints import LOGS_PATH as PATH
 from planform.blueprints.action_status import COMPLETE, OVER
-from planform.blueprints.logs import PATH
 from planform.blueprints.model import CANCEL_ANNOTATION
 from planform.cli.action_progress import Changes, picture, problems, state_of, summary
 from planform.cli.action_requests import Wanted, action_set, child_action_set, mixed_targets, pairs, targets

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from planform.api.kinds import Object
-from planform.blueprints.discovery import PATH, function_list
+from planform.blueprints import FUNCTIONS_PATH as PATH
+from planform.blueprints.discovery import function_list
 from planform.blueprints.shipped import shipped_catalogue
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.output import output_option, table, write_data

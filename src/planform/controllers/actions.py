@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from planform.controllers.action_uses import FunctionUses
     from planform.controllers.blueprint_guard import BlueprintGuard
 
-FUNCTIONS_PATH = ("v1", "functions")
-LOGS_PATH = ("planform", "v1", "actionsets")
-
 Answer = tuple[int, Mapping[str, str], bytes]
 
 
