@@ -37,6 +37,7 @@ from planform.controllers.packages.opening import open_cluster_packaging, open_p
 from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
 from planform.controllers.population import Population
 from planform.controllers.recording import Events, open_events
+from planform.controllers.step_revisions import StepRevisions
 from planform.controllers.usages import UsageController, UsageGuard
 from planform.controllers.workbench import Workbench
 from planform.features import FeatureGates
@@ -144,7 +145,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             pipelines=pipelines,
             compositions=compositions,
             population=population,
-            record=_recorder(journal),
+            record=_recorder(journal, StepRevisions(events)),
         )
         composites = CompositeControllers(tools, functions, memory=journal)
         stack.callback(composites.close)
@@ -193,8 +194,9 @@ async def _expect_composites(client: Client, population: Population) -> None:
     population.started()
 
 
-def _recorder(journal: Journal) -> Callable[[FinishedRun], None]:
+def _recorder(journal: Journal, revisions: StepRevisions) -> Callable[[FinishedRun], None]:
     def record(run: FinishedRun) -> None:
+        revisions.finished(run)
         journal.record(
             run_record(
                 run.xr,

@@ -382,7 +382,7 @@ async def function_revision(setting: Setting, number: int, *, capabilities: list
             "spec": {"image": "example/function:v1.0.0", "revision": number, "desiredState": state},
         }
     )
-    body = {"status": {"capabilities": capabilities}}
+    body = {"status": {"capabilities": capabilities, "endpoint": "unix:/nowhere"}}
     return await setting.client.patch(
         FUNCTION_REVISION, made["metadata"]["name"], Patch(PatchType.MERGE, body), subresource="status"
     )
@@ -396,7 +396,7 @@ async def test_a_function_that_is_not_installed_does_not_make_a_pipeline_invalid
     ]
 
 
-async def test_every_active_revision_of_a_function_must_be_able_to_compose_and_who_cannot_is_named(
+async def test_the_function_revision_that_a_step_chooses_must_be_able_to_compose_and_is_named_if_not(
     setting: Setting,
 ) -> None:
     made = await setting.apply("eu")

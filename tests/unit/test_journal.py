@@ -599,6 +599,7 @@ async def test_runs_are_served_as_a_list_by_number_and_the_latest() -> None:
     ("path", "query", "code"),
     [
         ("/planform/v1/runs/nobody/latest", {}, 404),
+        ("/planform/v1/runs/nobody/steps", {}, 404),
         ("/planform/v1/runs/u/99", {}, 404),
         ("/planform/v1/runs/other/1", {}, 404),
         ("/planform/v1/runs/u/x", {}, 404),

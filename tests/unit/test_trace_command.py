@@ -486,6 +486,16 @@ async def test_explain_run_asks_the_control_plane(plane: Plane, planform: Planfo
     assert [each["trigger"] for each in listed] == ["a newer one", "the XR changed"]
 
 
+async def test_a_trace_of_an_xr_shows_which_revision_ran_each_step(plane: Plane, planform: Planform) -> None:
+    obj = await config_map(plane, "app")
+    plane.journal.record(RunRecord(run_of(obj["metadata"]["uid"])))
+    code, body = await answer(plane.journal, f"/planform/v1/runs/{obj['metadata']['uid']}/steps", {})
+    assert code == 200
+    first = json.loads(body)["items"][0]
+    assert first == {"step": "make", "function": "f", "revision": "f-2", "rule": "Latest"}
+    assert "pipeline" not in json.loads((await planform("trace", "cm", "app", "-o", "json")).output), "it is no XR"
+
+
 async def test_runs_are_for_those_whom_rbac_lets_read_them(plane: Plane, planform: Planform) -> None:
     obj = await config_map(plane, "app")
     plane.journal.record(RunRecord(run_of(obj["metadata"]["uid"])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -14,9 +14,10 @@ import click
 from planform.api.kinds import Kind
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.drawing import as_dot, as_text, as_value
-from planform.cli.output import is_terminal, output_option, say, write_data
+from planform.cli.output import is_terminal, output_option, say, table, write_data
 from planform.cli.resource_tree import Looking, Node, Target, changing_trees
-from planform.errors import UsageError
+from planform.errors import Forbidden, NotFound, UsageError
+from planform.journal.serving import PATH
 
 _CLEAR = "\x1b[H\x1b[J"
 
@@ -46,7 +47,8 @@ def trace(
     """Show what an object is made of: `planform trace xbucket logs`, `planform trace xbucket/logs`.
 
     Follows XRs, claims, Operations, Compositions and Functions to everything they refer to, and shows the state of
-    each. Without a name, all objects of the kind. Exits with 0 whether they are ready or not.
+    each. Without a name, all objects of the kind. With a name and -o wide, json or yaml, also which revision of which
+    function ran each step of an XR last. Exits with 0 whether they are ready or not.
     """
     word, slash, after = kind.partition("/")
     if slash and name:
@@ -64,7 +66,9 @@ def trace(
         if watching:
             await _watch(looking, Target(found.gvk, place, name), wide=output == "wide")
         else:
-            _show(await _roots(connected, looking, found, place, name), output, single=bool(name))
+            roots = await _roots(connected, looking, found, place, name)
+            steps = await _steps(connected, roots[0]) if name and output not in ("table", "dot") else []
+            _show(roots, output, single=bool(name), steps=steps)
 
     run(kubeconfig, context, act)
 
@@ -79,16 +83,33 @@ async def _roots(connected: Connected, looking: Looking, kind: Kind, namespace: 
     return await asyncio.gather(*(looking.tree(Target(kind.gvk, namespace, each)) for each in names))
 
 
-def _show(roots: Sequence[Node], output: str, *, single: bool) -> None:
+async def _steps(connected: Connected, root: Node) -> list[Mapping[str, str]]:
+    """Which revision of which function ran each step of an XR last; nothing where no journal tells."""
+    if root.object is None or not root.revision:
+        return []
+    try:
+        found = await connected.raw(f"{PATH}/{root.object['metadata']['uid']}/steps")
+    except (NotFound, Forbidden):
+        return []
+    steps: list[Mapping[str, str]] = found["items"]
+    return steps
+
+
+def _show(roots: Sequence[Node], output: str, *, single: bool, steps: Sequence[Mapping[str, str]]) -> None:
     match output:
         case "json" | "yaml":
             values = [as_value(root) for root in roots]
+            if steps:
+                values[0]["pipeline"] = list(steps)
             write_data(values[0] if single else {"items": values}, output)
         case "dot":
             click.echo(as_dot(roots))
         case _:
             if roots:
                 click.echo(as_text(roots, wide=output == "wide", colour=is_terminal()))
+            if steps:
+                rows = [(each["step"], each["function"], each["revision"], each["rule"]) for each in steps]
+                click.echo("\n" + table(("STEP", "FUNCTION", "REVISION", "BY RULE"), rows))
 
 
 async def _watch(looking: Looking, target: Target, *, wide: bool) -> None:

@@ -24,6 +24,7 @@ from planform.api.names import (
 from planform.api.owners import controller_reference
 from planform.client.informer import Change, ObjectKey
 from planform.composition.modes import InvalidComposition, pipeline_of
+from planform.composition.pinning import is_pinned, pinned
 from planform.composition.revisions import (
     TOOL_LABELS,
     RevisionPlan,
@@ -42,7 +43,8 @@ from planform.controllers.population import Population
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import merge, set_status
 from planform.errors import AlreadyExists, ApiError, Conflict, NotFound, PlanformError
-from planform.functions.resolution import Catalogue
+from planform.functions.errors import ResolutionError
+from planform.functions.resolution import Catalogue, Request, resolve
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
@@ -88,6 +90,7 @@ class CompositionController:
         self._used_functions: dict[str, frozenset[str]] = {}  # by Composition; also, which Compositions there are
         self._counted: dict[str, float] = {}  # when counts of a Composition were last written
         self._knows_functions = False
+        self._selectors_enabled = bench.features.enabled("FunctionRevisionSelectors")
         self._controller: Controller[ObjectKey] | None = None
 
     def start(self) -> None:
@@ -156,6 +159,10 @@ class CompositionController:
 
     async def _create(self, composition: Object, revision: Object) -> Object:
         name = revision["metadata"]["name"]
+        if self._selectors_enabled and is_pinned(revision["spec"]):
+            self._used_functions.setdefault(composition["metadata"]["name"], frozenset())
+            self._used_functions[composition["metadata"]["name"]] |= frozenset(_functions_of(revision))
+            revision = {**revision, "spec": pinned(revision["spec"], self._functions.catalogue)}
         try:
             created = await self._client.create(revision, manager=MANAGER)
         except AlreadyExists as error:
@@ -226,7 +233,7 @@ class CompositionController:
 
     async def _judge(self, revision: Object, counts: Mapping[str, int] | None = None) -> Object:
         """Say whether the revision's pipeline can be run and, if counted, how many XRs use it."""
-        verdict = judge(revision, self._functions.catalogue)
+        verdict = judge(revision, self._functions.catalogue, selectors_enabled=self._selectors_enabled)
         more = {} if counts is None else {"composites": counts.get(revision["metadata"]["name"], 0)}
         told = await set_status(
             self._client, revision, (_SYNCED, verdict), now=self._bench.timestamp(), manager=MANAGER, **more
@@ -275,21 +282,29 @@ class CompositionController:
                 self._controller.queue.add(ObjectKey("", name))
 
 
-def judge(revision: Mapping[str, Any], functions: Catalogue) -> XrCondition:
-    """Whether every active revision of each function of the pipeline can compose.
+def judge(revision: Mapping[str, Any], functions: Catalogue, *, selectors_enabled: bool = True) -> XrCondition:
+    """Whether the function revision that each step of the pipeline chooses can compose.
 
     A function that is not installed is no reason against it: it may come, and XRs say so while it has not.
     """
     try:
-        names = sorted({step.function for step in parse_pipeline(_runnable(revision))})
+        steps = parse_pipeline(_runnable(revision))
     except (InvalidComposition, PipelineInvalid) as error:
         return XrCondition("ValidPipeline", "False", error.reason, str(error))
-    lacking = [
-        f'"{version.id}" of function "{name}"'
-        for name in names
-        for version in functions.versions(name)
-        if version.active and not version.can(_CAPABILITY)
-    ]
+    lacking = set()
+    for step in steps:
+        wanted = Request(
+            step.function,
+            ref=step.revision_ref,
+            selector=step.revision_selector,
+            selectors_enabled=selectors_enabled,
+        )
+        try:
+            version = resolve(functions, wanted).version
+        except ResolutionError:
+            continue
+        if not version.can(_CAPABILITY):
+            lacking.add(f'"{version.id}" of function "{step.function}"')
     if lacking:
         message = f'without the capability "{_CAPABILITY}": {", ".join(sorted(lacking))}'
         return XrCondition("ValidPipeline", "False", "MissingCapabilities", message)

@@ -18,6 +18,7 @@ from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRE
 from planform.builtin import find_builtin
 from planform.client.informer import ObjectKey
 from planform.client.waits import time_limit
+from planform.composition.xr import XrCondition
 from planform.controllers.function_catalogue import BUILTIN_CAPABILITIES, DETERMINISTIC, LiveFunctions
 from planform.controllers.function_users import FunctionUsers
 from planform.controllers.packages.contents import PackageContents
@@ -173,7 +174,8 @@ class FunctionController(PackageController):
             examined = await self._examine_package(revision)
         else:
             examined = await self._examine_elsewhere(revision)
-        return Examined(examined.revision, examined.runtime, {**examined.told, **more}, users or 0)
+        in_use = () if users is None else (_in_use(users),)
+        return Examined(examined.revision, examined.runtime, {**examined.told, **more}, users or 0, in_use)
 
     async def _examine_elsewhere(self, revision: Object) -> Examined:
         """A function of ours, or one that somebody else runs."""
@@ -313,6 +315,13 @@ class FunctionController(PackageController):
     def _let_go(self, revision: str) -> None:
         if self._packaging is not None and self._hosted.pop(revision, None) is not None:
             self._packaging.host.forget(revision)
+
+
+def _in_use(users: int) -> XrCondition:
+    """How many they are changes too often for a condition; `status.users` says so."""
+    if users:
+        return XrCondition("InUse", "True", "ChosenByPipelines", "pipelines of XRs choose it")
+    return XrCondition("InUse", "False", "NotChosen")
 
 
 def _said_of(revision: Object) -> dict[str, Any]:

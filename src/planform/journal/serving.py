@@ -2,6 +2,7 @@
 
     GET /planform/v1/runs/UID            the runs of an object, the newest first (?limit=N)
     GET /planform/v1/runs/UID/latest     its latest run, with everything it holds
+    GET /planform/v1/runs/UID/steps      of its latest run, which revision of which function ran each step
     GET /planform/v1/runs/UID/ID         one of its runs
 
 These are no resources, so that only those may read them whom RBAC lets read such paths: runs show what functions were
@@ -17,7 +18,7 @@ import orjson
 
 from planform.errors import ApiError, BadRequest, NotFound
 from planform.journal.journal import Journal
-from planform.journal.records import served
+from planform.journal.records import Run, StepRun, served
 
 PREFIX: Final = ("planform", "v1", "runs")
 PATH: Final = "/" + "/".join(PREFIX)
@@ -40,21 +41,31 @@ async def _answer(journal: Journal, path: str, query: Mapping[str, Sequence[str]
         case (uid,):
             return served({"items": await journal.runs(uid, _limit(query))})
         case (uid, "latest"):
-            newest = await journal.runs(uid, 1)
-            if not newest:
-                raise NotFound(f'the journal holds no run of the object with uid "{uid}"')
-            return await _run(journal, uid, newest[0].id)
+            return served(await _latest(journal, uid))
+        case (uid, "steps"):
+            return served({"items": [_step(step) for step in (await _latest(journal, uid)).steps]})
         case (uid, number) if number.isascii() and number.isdecimal() and len(number) < 19:
-            return await _run(journal, uid, int(number))
+            return served(await _run(journal, uid, int(number)))
         case _:
-            raise NotFound(f"ask for {PATH}/UID, {PATH}/UID/latest or {PATH}/UID/ID")
+            raise NotFound(f"ask for {PATH}/UID, {PATH}/UID/latest, {PATH}/UID/steps or {PATH}/UID/ID")
 
 
-async def _run(journal: Journal, uid: str, number: int) -> bytes:
+async def _latest(journal: Journal, uid: str) -> Run:
+    newest = await journal.runs(uid, 1)
+    if not newest:
+        raise NotFound(f'the journal holds no run of the object with uid "{uid}"')
+    return await _run(journal, uid, newest[0].id)
+
+
+async def _run(journal: Journal, uid: str, number: int) -> Run:
     run = await journal.run(number)
     if run is None or run.uid != uid:
         raise NotFound(f'the journal holds no run {number} of the object with uid "{uid}"')
-    return served(run)
+    return run
+
+
+def _step(step: StepRun) -> dict[str, str]:
+    return {"step": step.step, "function": step.function, "revision": step.revision, "rule": step.rule}
 
 
 def _limit(query: Mapping[str, Sequence[str]]) -> int:

@@ -11,6 +11,7 @@ from planform.api.extensions.vocabulary import (
     conditions,
     crd,
     embedded,
+    flag,
     free,
     immutable,
     kind_ref,
@@ -161,6 +162,7 @@ def _spec() -> dict[str, Schema]:
             "Deprecated and ignored.", {"name": text("Name of the store.")}
         ),
         "revisionHistoryLimit": number("How many unused revisions to keep; 10 if absent, 0 keeps all.", least=0),
+        "pinFunctions": flag("Whether each revision keeps to the function revisions that were there when it was made."),
         "deletionBudget": record("When to stop and ask instead of deleting.", {"maxShare": share}),
     }
 

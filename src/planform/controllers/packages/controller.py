@@ -62,6 +62,8 @@ class Examined:
     told: Mapping[str, Any] = field(default_factory=dict)
     """What to say in its status."""
     users: int = 0
+    conditions: Sequence[XrCondition] = ()
+    """What else to say of it, beside its health."""
 
     @property
     def problem(self) -> str:
@@ -292,6 +294,7 @@ class PackageController:
         conditions = [health("RevisionHealthy", examined.revision)]
         if examined.runtime is not None:
             conditions.append(health("RuntimeHealthy", examined.runtime))
+        conditions += examined.conditions
         revisions[name] = await self._set_status(revisions[name], conditions, **examined.told)
         return examined
 
