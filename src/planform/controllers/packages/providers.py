@@ -24,7 +24,7 @@ from planform.errors import AlreadyExists, NotFound
 from planform.packages.fetching import Fetched
 from planform.packages.revision_objects import ACTIVE
 from planform.packages.runtimes.certificates import Authority
-from planform.packages.runtimes.deployments import SERVICE_ACCOUNT, covers, stamped
+from planform.packages.runtimes.deployments import SERVICE_ACCOUNT, covers, identified, stamped
 from planform.packages.runtimes.executables import NotRunnable
 from planform.packages.runtimes.kubernetes import KubernetesHost
 from planform.packages.runtimes.launching import SYSTEM_NAMESPACE, Wanted
@@ -77,17 +77,17 @@ class ProviderController(PackageController):
             return Examined(installed.problem, "its package is not installed", installed.told)
         provider = str(revision["metadata"]["labels"][PACKAGE_LABEL])
         self._hosted[name] = provider
+        if not self._server() and not isinstance(host, KubernetesHost):
+            return Examined("", _NOT_LISTENING, installed.told)
+        if other := self._runs_besides(name, provider):
+            return Examined("", f'it starts once revision "{other}" has ended', installed.told)
         try:
             if isinstance(host, KubernetesHost):
                 deployed = await self._packaging.contents.deployed(revision, provider=True)
                 await self._allow(revision, provider, installed.fetched, deployed.account, host.namespace)
                 return Examined("", host.ensure(deployed).problem, installed.told)
-            if not self._server():
-                return Examined("", _NOT_LISTENING, installed.told)
             await self._ensure_account(revision, provider)
             await self._allow(revision, provider, installed.fetched, provider, SYSTEM_NAMESPACE)
-            if other := self._runs_besides(name, provider):
-                return Examined("", f'it starts once revision "{other}" has ended', installed.told)
             wanted = await self._wanted(revision, provider, installed.fetched)
         except NotRunnable as error:
             return Examined("", error.message, installed.told)
@@ -160,13 +160,14 @@ class ProviderController(PackageController):
     async def _bring(self, wanted: Object) -> None:
         """Apply an object unless it is there as it was applied."""
         obj, metadata = stamped(wanted), wanted["metadata"]
+        present: Object | None = None
         try:
             namespace = metadata.get("namespace") or ""
             present = await self._client.get(gvk_of(obj), metadata["name"], namespace=namespace)
         except NotFound:
-            present = {}
+            pass  # then it is made
         if not covers(present, obj):
-            await self._client.apply(obj, manager=self._manager, force=True)
+            await self._client.apply(identified(obj, present), manager=self._manager, force=True)
 
     async def _gone(self, name: str) -> None:
         """Nothing of a Provider that was uninstalled goes on running."""

@@ -133,6 +133,11 @@ def stamped(obj: Object) -> Object:
     return {**obj, "metadata": {**metadata, "annotations": annotations}}
 
 
+def identified(obj: Object, present: Mapping[str, Any] | None) -> Object:
+    """The object as it is sent to replace the present one: that one and no namesake."""
+    return obj if present is None else {**obj, "metadata": {**obj["metadata"], "uid": present["metadata"]["uid"]}}
+
+
 def covers(live: Any, wanted: Any) -> bool:
     """Whether what is there has all that is wanted; an API server fills in more, and leaves out what is empty."""
     if isinstance(wanted, Mapping):
@@ -206,9 +211,9 @@ def _deployment(wanted: Deployed, certificate: str, drain_seconds: int) -> Objec
         scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}
         about["annotations"] = {**scraped, **about["annotations"]}
     spec["selector"] = {"matchLabels": wanted.labels}
-    if not wanted.provider:
-        # The old pods of a revision go once the new ones answer.
-        spec.setdefault("strategy", {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}})
+    # The old pods of a function go once the new ones answer. Two of a provider would both create what is missing.
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    spec.setdefault("strategy", {"type": "Recreate"} if wanted.provider else rolling)
     template["spec"] = _pod(wanted, template.get("spec") or {}, drain_seconds)
     return {**_kind(DEPLOYMENT), "metadata": _about(wanted, wanted.deployment, "deploymentTemplate"), "spec": spec}
 

@@ -40,6 +40,7 @@ from planform.packages.runtimes.deployments import (
     SERVICE,
     Deployed,
     covers,
+    identified,
     objects_of,
     secret_of,
     server_name,
@@ -317,9 +318,8 @@ class KubernetesHost:
         if await self._authority.is_current(data, names):
             return data
         issued = await (self._authority.issue_server(names) if names else self._authority.issue_client(wanted.revision))
-        self._note(
-            await self._client.apply(secret_of(wanted, name, self.namespace, issued), manager=MANAGER, force=True)
-        )
+        secret = secret_of(wanted, name, self.namespace, issued)
+        self._note(await self._client.apply(identified(secret, present), manager=MANAGER, force=True))
         return issued
 
     async def _apply(self, known: _Known, wanted: Object) -> None:
@@ -334,7 +334,7 @@ class KubernetesHost:
             state = digest, present["metadata"].get("generation")
             if covers(present, obj) or (state[1] is not None and self._settled.get(key) == state):
                 return
-        applied = await self._client.apply(obj, manager=MANAGER, force=True)
+        applied = await self._client.apply(identified(obj, present), manager=MANAGER, force=True)
         self._settled[key] = digest, applied["metadata"].get("generation")
         self._note(applied)
 
