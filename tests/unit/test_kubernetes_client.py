@@ -21,9 +21,8 @@ from planform.api.kinds import GVK, Object
 from planform.client.credentials import Credentials, FixedCredentials, Identity
 from planform.client.kubeconfig import Connection
 from planform.client.kubernetes import KubernetesClient
-from planform.client.transport import Limits
-from planform.client.waits import TokenBucket
-from planform.clock import SystemClock, VirtualClock
+from planform.client.transport import Fence, Limits
+from planform.clock import SystemClock
 from planform.errors import (
     ApiError,
     BadRequest,
@@ -179,6 +178,7 @@ async def connected(
     credentials: Credentials = FixedCredentials(Identity("Bearer t")),  # noqa: B008  (frozen)
     limits: Limits | None = None,
     tls: ssl.SSLContext | None = None,
+    fence: Fence | None = None,
     **options: Any,
 ) -> AsyncIterator[KubernetesClient]:
     application = web.Application()
@@ -187,7 +187,7 @@ async def connected(
     await http.start_server(ssl=tls)
     try:
         connection = Connection(str(http.make_url("")).rstrip("/"), credentials, **options)
-        async with KubernetesClient(connection, clock=clock, rng=Random(1), limits=limits) as client:
+        async with KubernetesClient(connection, clock=clock, rng=Random(1), limits=limits, fence=fence) as client:
             yield client
     finally:
         await http.close()
@@ -519,29 +519,31 @@ async def test_a_client_presents_its_certificate_and_a_new_one_on_new_connection
     assert serials[0] == serials[1] != serials[2]
 
 
-async def test_a_token_bucket_lets_a_burst_through_and_then_keeps_the_rate_and_the_order() -> None:
-    clock, gone = VirtualClock(), list[tuple[int, float]]()
-    bucket = TokenBucket(10, 3, clock=clock)
-
-    async def go(number: int) -> None:
-        await bucket.take()
-        gone.append((number, round(clock.monotonic(), 3)))
-
-    tasks = [asyncio.create_task(go(number)) for number in range(6)]
-    await asyncio.sleep(0)
-    await clock.advance(1)
-    await asyncio.gather(*tasks)
-    assert gone == [(0, 0), (1, 0), (2, 0), (3, 0.1), (4, 0.2), (5, 0.3)]
-    with pytest.raises(ValueError, match="lets nothing through"):
-        TokenBucket(0, 1, clock=clock)
-
-
 async def test_a_client_with_a_rate_limit_keeps_it(server: ApiServer, clock: InstantClock) -> None:
     server.replies = [answer(widget("a"))]
     async with connected(server, clock, limits=Limits(per_second=1, burst=2)) as client:
         await client.kind(WIDGET)  # two requests: the burst
         await client.get(WIDGET, "a", namespace="default")
     assert [round(wait) for wait in clock.waits] == [1]
+
+
+async def test_a_fence_keeps_writes_from_being_sent_and_lets_reads_through(server: ApiServer) -> None:
+    def lost() -> None:
+        raise ServiceUnavailable("not ours any more")
+
+    server.replies = [answer(widget("a")), answer(widget("a"))]
+    async with connected(server, SystemClock(), fence=lost) as client:
+        assert (await client.get(WIDGET, "a", namespace="default"))["metadata"]["name"] == "a"
+        sent = len(server.requests)
+        for write in (
+            client.create(widget("a")),
+            client.update(widget("a")),
+            client.apply(widget("a"), manager="m"),
+            client.delete(WIDGET, "a", namespace="default"),
+        ):
+            with pytest.raises(ServiceUnavailable, match="not ours"):
+                await write
+    assert len(server.requests) == sent
 
 
 def test_importing_the_client_package_loads_no_http_library() -> None:

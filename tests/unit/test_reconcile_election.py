@@ -207,3 +207,32 @@ async def test_work_that_ends_ends_the_lead_and_its_error_is_passed_on(clock: Vi
 def test_terms_that_would_let_two_work_are_refused() -> None:
     with pytest.raises(ValueError, match="lease > renew > retry"):
         Terms(lease=10, renew=10)
+
+
+async def test_the_fence_opens_with_the_lease_and_closes_before_it_expires(clock: VirtualClock) -> None:
+    engine, terms = MemoryEngine(), Terms(lease=10, renew=7, retry=1.5)
+    election = Election(
+        engine, name="plane", namespace="default", identity="a", clock=clock, rng=Random(1), terms=terms
+    )
+    with pytest.raises(LeadershipLost):
+        election.check()
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    leading = asyncio.create_task(election.lead(work))
+    await settle()
+    await advance(clock, 60)
+    election.check()
+    engine.failing = ServiceUnavailable("cut off")
+    renewed = clock.monotonic()
+    while not leading.done():
+        await advance(clock, 1)
+        if clock.monotonic() - renewed >= terms.renew:
+            with pytest.raises(LeadershipLost):
+                election.check()
+    assert clock.monotonic() - renewed < terms.lease
+    with pytest.raises(LeadershipLost):
+        await leading
+    with pytest.raises(LeadershipLost):
+        election.check()

@@ -20,6 +20,7 @@ TIMED_OUT: Final = 3
 
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "up": ("planform.cli.up", "Start a control plane on this machine."),
+    "controllers": ("planform.cli.controllers", "Run the controllers on a Kubernetes cluster."),
     "demo": ("planform.cli.demo", "Watch a control plane work, in a minute and without leaving a trace."),
     "status": ("planform.cli.status", "Show whether a control plane runs, and what it holds."),
     "apply": ("planform.cli.objects", "Create or change objects from files."),
@@ -33,6 +34,9 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
     "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
     "restore": ("planform.cli.backups", "Make a data directory from a backup."),
+    "install": ("planform.cli.install", "Install the controllers on a Kubernetes cluster."),
+    "upgrade": ("planform.cli.install", "Upgrade an installation on a Kubernetes cluster."),
+    "uninstall": ("planform.cli.install", "Take the controllers off a Kubernetes cluster."),
     "function": ("planform.cli.function", "Start, run and ask composition functions."),
     "actionset": ("planform.cli.actionset", "Run actions of Blueprints, and follow them."),
     "blueprint": ("planform.cli.blueprint", "Check Blueprints."),

@@ -135,12 +135,26 @@ class Informer:
         self._position = ""  # every change up to this resource version has been told; empty: list first
         self._told = 0  # events of the stream that is open, or was last
         self._synced = asyncio.Event()
+        self._deaf_since: float | None = clock.monotonic()  # None while a stream is open
         self.restarts = 0  # lists and watches that failed or were refused
 
     @property
     def position(self) -> str:
         """The resource version up to which everything has been told; empty while it lists."""
         return self._position
+
+    @property
+    def deaf_seconds(self) -> float:
+        """For how long it has not been able to hear of changes; 0 while a watch is open.
+
+        A kind that is not served has no changes: the server said so, which counts as hearing.
+        """
+        return 0.0 if self._deaf_since is None else self._clock.monotonic() - self._deaf_since
+
+    @property
+    def keys(self) -> tuple[ObjectKey, ...]:
+        """The objects that there are, as far as it was told."""
+        return tuple(self._seen)
 
     def uid_of(self, key: ObjectKey) -> str:
         """The uid of an object that was told last; empty if there is none."""
@@ -171,9 +185,12 @@ class Informer:
             except NotFound:  # the kind is not served, or no longer: then nothing of it exists
                 self._forget_all_but(frozenset(), self._position)
                 self._position = ""
+                self._deaf_since = self._clock.monotonic()
             except PlanformError as error:
                 if failures == 0:
                     _logger.warning("watching %s: %s; trying again", self._gvk, error)
+            if self._deaf_since is None:
+                self._deaf_since = self._clock.monotonic()
             if self._told or self._clock.monotonic() - started >= HEALTHY_SECONDS:
                 failures = 0
             failures += 1
@@ -205,6 +222,7 @@ class Informer:
             bookmarks=True,
         )
         async with stream as events:
+            self._deaf_since = None
             async for kind, obj in events:
                 if kind == "DELETED":
                     if self._seen.pop(key_of(obj), None) is not None:

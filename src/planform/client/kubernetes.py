@@ -17,7 +17,7 @@ from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
 from planform.client.discovery import Discovery, path_of
 from planform.client.kubeconfig import Connection
 from planform.client.protocol import ObjectList, Patch, Propagation, Watch, WatchEvent
-from planform.client.transport import Answer, Limits, Transport
+from planform.client.transport import Answer, Fence, Limits, Transport
 from planform.clock import Clock
 from planform.errors import ApiError, BadRequest, InternalError, NotFound
 
@@ -34,7 +34,10 @@ GRACE_SECONDS = 30.0
 
 
 class KubernetesClient:
-    """Speaks to one server as one identity. Use it as a context manager: leaving closes every connection."""
+    """Speaks to one server as one identity. Use it as a context manager: leaving closes every connection.
+
+    `fence` is asked before each write is sent, and may refuse it by raising.
+    """
 
     def __init__(
         self,
@@ -45,8 +48,9 @@ class KubernetesClient:
         manager: str = "planform",
         user_agent: str = "planform",
         limits: Limits | None = None,
+        fence: Fence | None = None,
     ) -> None:
-        self._transport = Transport(connection, clock=clock, rng=rng, user_agent=user_agent, limits=limits)
+        self._transport = Transport(connection, clock=clock, rng=rng, user_agent=user_agent, limits=limits, fence=fence)
         self._discovery = Discovery(self._transport)
         self._rng = rng
         self._manager = manager

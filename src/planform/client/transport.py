@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 import ssl
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -24,8 +25,9 @@ import orjson
 from yarl import URL
 
 from planform.client.credentials import Identity
+from planform.client.fairness import FairBucket
 from planform.client.kubeconfig import Connection
-from planform.client.waits import Backoff, TokenBucket
+from planform.client.waits import Backoff
 from planform.clock import Clock
 from planform.errors import ApiError, InternalError, ServiceUnavailable, Timeout, Unauthorized
 
@@ -54,6 +56,12 @@ class Limits:
     connect_seconds: float = 10.0
     per_second: float = 0.0  # 0: as fast as the server lets us; it has priority and fairness of its own
     burst: int = 1
+    silent_seconds: float = 180.0
+    """A watch that says nothing for so long is taken for dead: servers send bookmarks about once a minute."""
+
+
+Fence = Callable[[], None]
+"""Asked before each write is sent; raises if this process may not write any more, as when it lost its Lease."""
 
 
 class Answer(NamedTuple):
@@ -74,16 +82,24 @@ class Transport:
     """One server, one identity at a time. Use it as a context manager: leaving closes every connection."""
 
     def __init__(
-        self, connection: Connection, *, clock: Clock, rng: Random, user_agent: str, limits: Limits | None = None
+        self,
+        connection: Connection,
+        *,
+        clock: Clock,
+        rng: Random,
+        user_agent: str,
+        limits: Limits | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._rng = rng
         self._user_agent = user_agent
         self._limits = limits if limits is not None else Limits()
-        self._bucket: TokenBucket | None = None
+        self._fence = fence
+        self._bucket: FairBucket | None = None
         if self._limits.per_second:
-            self._bucket = TokenBucket(self._limits.per_second, self._limits.burst, clock=clock)
+            self._bucket = FairBucket(self._limits.per_second, self._limits.burst, clock=clock)
         self._backoff = Backoff(first=0.1, most=5, jitter=0.5)
         self._sessions: _Sessions | None = None
         self._retired: list[_Sessions] = []
@@ -146,6 +162,8 @@ class Transport:
                 await self._bucket.take()
             identity = await self._connection.credentials.current()
             session = (await self._sessions_for(identity)).requests
+            if self._fence is not None and method != "GET":
+                self._fence()  # the last thing before it is sent: waiting above may have taken long
             try:
                 async with session.request(
                     method, self._url(path, query), data=body, headers=_with(headers, identity), **self._tls_options()
@@ -178,7 +196,9 @@ class Transport:
         self, path: str, query: Mapping[str, str], *, accept: str, seconds: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The lines of a streamed answer, until the server ends it, the connection breaks or the time is over."""
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._limits.connect_seconds)
+        timeout = aiohttp.ClientTimeout(
+            total=seconds, sock_connect=self._limits.connect_seconds, sock_read=self._limits.silent_seconds
+        )
         renewed = False
         while True:
             if self._bucket is not None:
@@ -264,17 +284,39 @@ class _Sessions:
         if connection.server.startswith("https:"):
             trust = tls_context(connection, identity)
         headers = {"User-Agent": user_agent}
+        # A byte that is not acknowledged within the time of a request is never delivered: a write that was given up
+        # must not reach the server once a cut network is whole again. An open watch notices a dead peer as soon.
+        patience = limits.request_seconds
+
+        def connector(limit: int) -> aiohttp.TCPConnector:
+            return aiohttp.TCPConnector(limit=limit, ssl=trust, socket_factory=lambda info: _socket(info, patience))
+
         self.requests = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limits.connections, ssl=trust),
+            connector=connector(limits.connections),
             timeout=aiohttp.ClientTimeout(total=limits.request_seconds, sock_connect=limits.connect_seconds),
             headers=headers,
             auto_decompress=True,
         )
-        self.watches = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, ssl=trust), headers=headers)
+        self.watches = aiohttp.ClientSession(connector=connector(0), headers=headers)
 
     async def close(self) -> None:
         await self.requests.close()
         await self.watches.close()
+
+
+def _socket(info: tuple[Any, ...], patience: float) -> socket.socket:
+    """A socket for this address whose peer is given up on after so many seconds without a sign of life."""
+    made = socket.socket(family=info[0], type=info[1], proto=info[2])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_USER_TIMEOUT", round(patience * 1000)),
+        ("TCP_KEEPIDLE", max(1, round(patience / 2))),
+        ("TCP_KEEPINTVL", max(1, round(patience / 6))),
+        ("TCP_KEEPCNT", 3),
+    ):
+        if hasattr(socket, option):  # each system knows some of them
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
 
 
 def tls_context(connection: Connection, identity: Identity) -> ssl.SSLContext:

@@ -47,24 +47,3 @@ async def time_limit(clock: Clock, seconds: float) -> AsyncIterator[None]:
             yield
         finally:
             watchdog.cancel()
-
-
-class TokenBucket:
-    """At most `burst` at once and `per_second` in the long run; whoever comes first goes first."""
-
-    def __init__(self, per_second: float, burst: int, *, clock: Clock) -> None:
-        if per_second <= 0 or burst < 1:
-            raise ValueError(f"a rate of {per_second} per second with a burst of {burst} lets nothing through")
-        self._gap = 1.0 / per_second
-        self._slack = self._gap * (burst - 1)
-        self._clock = clock
-        self._next = clock.monotonic()  # when the next one would go if there were no bursts
-
-    async def take(self) -> None:
-        """Wait for one's turn. A place is reserved on arrival, so nobody overtakes; cancelling forfeits it."""
-        now = self._clock.monotonic()
-        place = max(self._next, now)
-        self._next = place + self._gap
-        wait = place - self._slack - now
-        if wait > 0:
-            await self._clock.sleep(wait)

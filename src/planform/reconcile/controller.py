@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Generic
 
+from planform.client.fairness import flow
+from planform.client.informer import version_number
 from planform.client.waits import Backoff, time_limit
 from planform.clock import Clock
 from planform.errors import Conflict, PlanformError
@@ -30,9 +32,15 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a reconcile ended well. `requeue_after` asks to come back after that many seconds without any change."""
+    """How a reconcile ended well.
+
+    `requeue_after` asks to come back after that many seconds without any change. `rests_at` is the version of the
+    key's own object up to which everything is known and done, the reconcile's own writes included: hearing of it is
+    no reason to come back.
+    """
 
     requeue_after: float | None = None
+    rests_at: str = ""
 
 
 class ReconcileTimedOut(PlanformError):
@@ -109,7 +117,7 @@ class Controller(Generic[K]):
 
     async def _work_in_turns(self, begun: asyncio.Event) -> None:
         try:
-            await self._gate.run(self.name, self._work(begun))
+            await self._gate.run(self.name, self._work(begun), is_patient=self.queue.is_patient)
         finally:
             begun.set()
             self._slots.release()
@@ -121,7 +129,7 @@ class Controller(Generic[K]):
         except LookupError:
             return
         try:
-            with fields(controller=self.name, key=str(key)):
+            with fields(controller=self.name, key=str(key)), flow(self.name):
                 await self._attempt(key)
         finally:
             self.queue.done(key)
@@ -136,6 +144,8 @@ class Controller(Generic[K]):
             outcome = "success"
             self.queue.forget(key)
             self._reported.pop(key, None)
+            if result.rests_at:
+                self.queue.rest(key, version_number(result.rests_at))
             if result.requeue_after is not None:
                 self.queue.add_after(key, result.requeue_after)
         self._metrics.observe(outcome, self._clock.monotonic() - started)

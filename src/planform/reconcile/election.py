@@ -2,7 +2,8 @@
 
 The holder renews its Lease; the others watch whether it does. Nobody compares clocks: a candidate takes the Lease only
 after it has seen the same content for a whole lease duration by its own clock. The holder stops working well before
-that, so two never work at once unless a machine stands still for longer than the difference.
+that, so two never work at once unless a machine stands still for longer than the difference. For that case too the
+holder's client asks `check` before each write: what was decided before the standstill is not sent after it.
 """
 
 from __future__ import annotations
@@ -76,7 +77,18 @@ class Election:
         self._observed_at = 0.0
         self._lease: Object | None = None  # our Lease as last written or read; its version guards the next write
         self._renewed_at = 0.0
+        self._holds = False  # from winning to giving up, whatever the clock says
         self.leader = ""  # who holds the Lease, as far as we know
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the Lease was won and not yet given up; it may be overdue all the same."""
+        return self._holds
+
+    def check(self) -> None:
+        """Raise LeadershipLost unless the Lease is ours and was renewed in time: the fence in front of writes."""
+        if not self._holds or self._clock.monotonic() >= self._renewed_at + self._terms.renew:
+            raise LeadershipLost(self._namespace, self._name, self._identity)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait to be elected, then work, renewing all the while. Returns when the work does.
@@ -85,10 +97,12 @@ class Election:
         The Lease is given up as the last thing, so that a successor starts at once and never beside us.
         """
         await self._acquire()
+        self._holds = True
         _logger.info("elected: %s holds lease %s/%s", self._identity, self._namespace, self._name)
         try:
             await self._work_while_renewing(work)
         finally:
+            self._holds = False
             await self._release()
 
     async def _acquire(self) -> None:

@@ -23,7 +23,7 @@ from planform.client.waits import Backoff
 from planform.clock import Clock
 from planform.errors import PlanformError
 from planform.reconcile.catchup import CatchUp
-from planform.reconcile.queue import K, Priority, WorkQueue
+from planform.reconcile.queue import ANY_VERSION, K, Priority, WorkQueue
 from planform.telemetry.metrics import Registry
 
 Handler = Callable[[Change], None]
@@ -73,6 +73,10 @@ class Watches:
     def __len__(self) -> int:
         """Watches that are running."""
         return len(self._shared)
+
+    def deaf(self, seconds: float) -> list[Scope]:
+        """The watches that have not been able to hear of changes for longer than that."""
+        return [scope for scope, shared in self._shared.items() if shared.informer.deaf_seconds > seconds]
 
     def subscribe(
         self, gvk: GroupVersionKind, handler: Handler, *, namespace: str = "", labels: str = ""
@@ -226,7 +230,8 @@ class Source(Generic[K]):
     is_echo: Callable[[Change], bool] | None = None
     """Says of a change that the controller made it itself, so that looking at it may wait for what is news."""
     company_seconds: float = 0.0
-    """How long a change waits for others that are about the same key, to be looked at together."""
+    """How long a change waits at least for others that are about the same key, to be looked at together; longer when
+    the controller has much to do."""
 
 
 class Enqueue(Generic[K]):
@@ -251,22 +256,27 @@ class Enqueue(Generic[K]):
         self._own = to_keys is to_self
 
     def __call__(self, change: Change) -> None:
-        keys = tuple(self._to_keys(change))
+        keys, queue = tuple(self._to_keys(change)), self._queue
+        version = ANY_VERSION
         if self._own:
             priority = Priority.USER if change.edited else Priority.NORMAL
+            if change.type != "DELETED":
+                version = version_number(change.object["metadata"]["resourceVersion"]) or ANY_VERSION
         else:
             priority = Priority.NORMAL
             before = self._keys.pop(change.key, ())
             if change.type != "DELETED" and keys:
                 self._keys[change.key] = keys
             keys = tuple(dict.fromkeys(before + keys))
-        if change.first_sight or (self._is_echo is not None and self._is_echo(change)):
-            priority = Priority.BACKGROUND
+        is_echo = self._is_echo is not None and self._is_echo(change)
+        if change.first_sight:
+            priority, wait = Priority.BACKGROUND, 0.0
+        elif is_echo:  # news tends to follow: somebody takes up what was written
+            priority, wait = Priority.BACKGROUND, queue.pace
+        else:
+            wait = max(self._company_seconds, queue.pace / 2) if self._company_seconds else 0.0
         for key in keys:
-            if self._company_seconds and priority is Priority.NORMAL:
-                self._queue.add_after(key, self._company_seconds, priority=priority)
-            else:
-                self._queue.add(key, priority=priority)
+            queue.add_after(key, wait, priority=priority, version=version)
 
 
 def to_self(change: Change) -> Iterable[ObjectKey]:

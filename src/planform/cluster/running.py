@@ -1,0 +1,218 @@
+"""One replica: stands for election, and runs all controllers while it leads.
+
+A replica that loses its Lease stops for good and leaves starting anew to whoever started it: nothing that was decided
+before can then be carried out after. Its client does not send a write once the Lease is overdue, and each request has
+a deadline, so the last write of an old leader arrives before its Lease has expired, plus that deadline at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Final
+
+import planform
+from planform.api.kinds import GroupVersionKind
+from planform.assembly import Controllers, Parts, open_controllers
+from planform.client.kubeconfig import Connection
+from planform.client.kubernetes import KubernetesClient
+from planform.client.transport import Fence, Limits
+from planform.clock import Clock, SystemClock
+from planform.cluster.endpoint import Health, open_endpoint
+from planform.composition.revisions import TOOL_LABELS
+from planform.controllers.actions import PhaseFunctions
+from planform.errors import AlreadyExists, NotFound
+from planform.features import FEATURES, FeatureGates
+from planform.reconcile.election import Election, Terms
+from planform.reconcile.gate import Gate
+from planform.reconcile.plane import open_plane
+from planform.reconcile.sources import Watches
+from planform.telemetry.looplag import LoopLag
+from planform.telemetry.metrics import Registry
+from planform.telemetry.tracing import PassTracer, Tracer, open_telemetry_tracer
+
+LEASE_NAME: Final = "planform-controllers"
+CONTROLLERS: Final = "controllers"
+_NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
+
+_logger = logging.getLogger(__name__)
+
+
+def terms_of(lease_seconds: float) -> Terms:
+    """How a Lease of that length is renewed: three times before its holder gives up, well before it expires."""
+    return Terms(lease=lease_seconds, renew=0.7 * lease_seconds, retry=0.15 * lease_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """Everything a user can choose. `namespace` is where Leases and the webhook's Secret are."""
+
+    connection: Connection
+    identity: str
+    namespace: str = "planform-system"
+    data: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    features: FeatureGates = field(default_factory=lambda: FeatureGates({}))
+    poll_interval: float = 60.0
+    max_concurrent_reconciles: int = 100
+    lease_seconds: float = 10.0
+    request_seconds: float = 10.0
+    requests_per_second: float = 500.0
+    request_burst: int = 1000
+    grace_seconds: float = 30.0
+    otlp_endpoint: str = ""
+    phase_function_versions: Path | None = None
+    tool_labels: tuple[str, ...] = TOOL_LABELS
+
+    @property
+    def user_agent(self) -> str:
+        """Names the replica, so that an audit log tells which of them wrote."""
+        return f"planform-controllers/{planform.__version__} ({self.identity})"
+
+    def client(self, limits: Limits, fence: Fence | None = None) -> KubernetesClient:
+        return KubernetesClient(
+            self.connection,
+            clock=SystemClock(),
+            rng=SystemRandom(),
+            user_agent=self.user_agent,
+            limits=limits,
+            fence=fence,
+        )
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What the parts of one replica share."""
+
+    settings: ClusterSettings
+    clock: Clock
+    rng: Random
+    metrics: Registry
+    tracer: Tracer
+    health: Health
+    coordination: KubernetesClient
+    """For Leases and the webhook's objects: it has no fence, and never waits behind the work."""
+
+
+async def run_controllers(
+    settings: ClusterSettings, *, stopping: asyncio.Event, said: Callable[[str], None] = lambda _: None
+) -> None:
+    """Work, or stand by, until `stopping` is set; then finish what is in hand and give the Lease up.
+
+    Raises LeadershipLost if the Lease could not be renewed in time; nothing has been written since then.
+    """
+    async with _opened(settings) as (replica, port):
+        said(f"{settings.identity} answers /healthz and /metrics on {settings.host}:{port}")
+        election = Election(
+            replica.coordination,
+            name=LEASE_NAME,
+            namespace=settings.namespace,
+            identity=settings.identity,
+            clock=replica.clock,
+            rng=replica.rng,
+            terms=terms_of(settings.lease_seconds),
+        )
+
+        async def work() -> None:
+            said(f"{settings.identity} leads")
+            async with open_work(replica, election.check):
+                said(f"{settings.identity} works: all controllers run")
+                await stopping.wait()
+                said("stopping: finishing what is in hand")
+
+        await _until(stopping, election, work)
+
+
+async def _until(stopping: asyncio.Event, election: Election, work: Callable[[], Awaitable[None]]) -> None:
+    """Lead until the work ends by itself; a replica that only stands by when it should stop simply stops."""
+    leading = asyncio.create_task(election.lead(work), name="leading")
+    waiting = asyncio.create_task(stopping.wait(), name="stopping")
+    try:
+        await asyncio.wait({leading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not election.is_holding:
+            leading.cancel()
+        await asyncio.wait({leading})
+    finally:
+        for task in (leading, waiting):
+            task.cancel()
+        await asyncio.wait({leading, waiting})
+    if not leading.cancelled():
+        leading.result()
+
+
+@asynccontextmanager
+async def open_work(replica: Replica, fence: Fence) -> AsyncIterator[Controllers]:
+    """Every controller, with a client that the fence guards; they end gracefully when the block does."""
+    settings, clock = replica.settings, replica.clock
+    limits = Limits(
+        request_seconds=settings.request_seconds,
+        per_second=settings.requests_per_second,
+        burst=settings.request_burst,
+    )
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(settings.client(limits, fence))
+        watches = await stack.enter_async_context(
+            Watches(client, clock=clock, rng=replica.rng, metrics=replica.metrics)
+        )
+        replica.health.hears(CONTROLLERS, watches)
+        stack.callback(replica.health.forget, CONTROLLERS)
+        plane = await stack.enter_async_context(open_plane(watches, clock=clock, grace_seconds=settings.grace_seconds))
+        parts = Parts(
+            client=client,
+            plane=plane,
+            clock=clock,
+            rng=replica.rng,
+            gate=Gate(4),
+            metrics=replica.metrics,
+            data=settings.data,
+            features=settings.features,
+            tracer=replica.tracer,
+            concurrency=settings.max_concurrent_reconciles,
+            poll_interval=settings.poll_interval,
+            phase_functions=PhaseFunctions(
+                engine="kubernetes",
+                data=settings.data,
+                overlay=settings.phase_function_versions,
+                connection=settings.connection,
+            ),
+            tool_labels=settings.tool_labels,
+        )
+        yield await stack.enter_async_context(open_controllers(parts))
+
+
+@asynccontextmanager
+async def _opened(settings: ClusterSettings) -> AsyncIterator[tuple[Replica, int]]:
+    """What a replica has whether it leads or not, and the port of its endpoint."""
+    metrics, clock, health = Registry(), SystemClock(), Health()
+    gauge = metrics.gauge("planform_feature_enabled", "Whether a feature gate is on.", ["name"])
+    for name in FEATURES:
+        gauge.labels(name).set(float(settings.features.enabled(name)))
+    async with AsyncExitStack() as stack:
+        # Renewals are small and must not wait: they have connections of their own, and fail in time to be tried again.
+        limits = Limits(request_seconds=terms_of(settings.lease_seconds).renew / 3, connections=8)
+        coordination = await stack.enter_async_context(settings.client(limits))
+        tracer: Tracer = PassTracer()
+        if settings.otlp_endpoint:
+            traces = open_telemetry_tracer(settings.otlp_endpoint)
+            stack.callback(traces.close)
+            tracer = traces
+        await _ensure_namespace(coordination, settings.namespace)
+        port = await stack.enter_async_context(open_endpoint(settings.host, settings.port, health, metrics))
+        lag = asyncio.create_task(LoopLag(metrics, clock).run(), name="loop lag")
+        stack.callback(lag.cancel)
+        yield Replica(settings, clock, SystemRandom(), metrics, tracer, health, coordination), port
+
+
+async def _ensure_namespace(client: KubernetesClient, name: str) -> None:
+    """Leases need a namespace. Whoever may not create one has been given one."""
+    try:
+        await client.get(_NAMESPACE, name)
+    except NotFound:
+        with suppress(AlreadyExists):
+            await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
