@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from planform.api.names import XRD
 from planform.client.informer import list_pages
@@ -70,8 +71,8 @@ class Parts:
     usage_guard: UsageGuard | None = None
     authority: Authority | None = None
     """Signs the certificates of functions that run here; without it, or without `data`, none of them do."""
-    server: Callable[[], str] = lambda: ""
-    """Where providers that run here find the API; empty until it is served."""
+    server: Callable[[], str] | None = lambda: ""
+    """Where providers that run here find the API; empty until it is served, None if it would not know them."""
     cluster: ClusterRuntime | None = None
     """How the cluster runs packages; None if they run on this machine, or not at all."""
     external_functions: bool = False
@@ -119,10 +120,13 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
         packaging: Packaging | None = None
-        if parts.data is not None and parts.cluster is not None:
-            packaging = await stack.enter_async_context(open_cluster_packaging(bench, parts.data, parts.cluster))
-        elif parts.data is not None and parts.authority is not None:
-            packaging = await stack.enter_async_context(open_packaging(bench, parts.data, parts.authority))
+        data = parts.data
+        if parts.cluster is not None:
+            if data is None:  # what packages say is read anew after a restart
+                data = Path(stack.enter_context(TemporaryDirectory(prefix="planform-packages-")))
+            packaging = await stack.enter_async_context(open_cluster_packaging(bench, data, parts.cluster))
+        elif data is not None and parts.authority is not None:
+            packaging = await stack.enter_async_context(open_packaging(bench, data, parts.authority))
         host = packaging.host if packaging is not None else None
         functions = await stack.enter_async_context(LiveFunctions(bench, host))
         call = await stack.enter_async_context(
@@ -162,8 +166,8 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         installed = FunctionController(bench, functions, packaging, users, external=parts.external_functions)
         installed.start()
         if packaging is not None:
-            assert parts.data is not None
-            start_packages(bench, packaging, parts.authority, parts.data, parts.server)
+            assert data is not None
+            start_packages(bench, packaging, parts.authority, data, parts.server)
             await settled(bench, packaging)
         CompositionController(bench, population, functions, ignored_labels=parts.tool_labels).start()
         DefinitionController(bench, composites, ClaimControllers(bench)).start()

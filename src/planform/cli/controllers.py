@@ -71,6 +71,12 @@ _LEVELS = ("debug", "info", "warning", "error")
     metavar="N",
     help="Most requests at once.",
 )
+@click.option(
+    "--function-runtime",
+    type=click.Choice(["kubernetes", "process", "external"]),
+    default=None,
+    help="Who runs functions: the cluster, this machine or somebody else.  [default: the cluster if we are in it]",
+)
 @click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
 @duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
@@ -136,6 +142,7 @@ def controllers(**options: Any) -> None:
         otlp_endpoint=options["otlp_endpoint"],
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
+        function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),
     )
     set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
     run_loop(_work(settings))

@@ -14,10 +14,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Final
+from typing import Final, Literal
 
 import planform
 from planform.api.kinds import GroupVersionKind
+from planform.apiserver.pki import Pki
 from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import Connection
 from planform.client.kubernetes import KubernetesClient
@@ -28,6 +29,7 @@ from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import PhaseFunctions
 from planform.errors import AlreadyExists, NotFound
 from planform.features import FEATURES, FeatureGates
+from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.reconcile.election import Election, Terms
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import open_plane
@@ -69,6 +71,8 @@ class ClusterSettings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
+    function_runtime: Literal["kubernetes", "process", "external"] = "process"
+    """Who runs functions: the cluster, this machine (if it has `data`), or somebody else."""
 
     @property
     def user_agent(self) -> str:
@@ -182,8 +186,19 @@ async def open_work(replica: Replica, fence: Fence) -> AsyncIterator[Controllers
                 connection=settings.connection,
             ),
             tool_labels=settings.tool_labels,
+            authority=_authority(settings, clock),
+            server=None,
+            cluster=None if settings.function_runtime == "process" else ClusterRuntime(settings.namespace),
+            external_functions=settings.function_runtime == "external",
         )
         yield await stack.enter_async_context(open_controllers(parts))
+
+
+def _authority(settings: ClusterSettings, clock: Clock) -> Pki | None:
+    """Signs for functions that run on this machine."""
+    if settings.function_runtime != "process" or settings.data is None:
+        return None
+    return Pki(settings.data / "pki", clock=clock)
 
 
 @asynccontextmanager

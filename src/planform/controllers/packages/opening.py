@@ -61,11 +61,11 @@ async def open_cluster_packaging(bench: Workbench, data: Path, runtime: ClusterR
 
 
 def start_packages(
-    bench: Workbench, packaging: Packaging, authority: Authority | None, data: Path, server: Callable[[], str]
+    bench: Workbench, packaging: Packaging, authority: Authority | None, data: Path, server: Callable[[], str] | None
 ) -> None:
     """Start the controllers of packages other than Functions, and of the Lock.
 
-    `server` is the URL at which providers find the control plane; empty until it listens.
+    `server` is the URL at which providers find the control plane, empty until it listens; None if they cannot.
     """
     assert packaging.lock is not None  # `open_packaging` made it
     ConfigurationController(bench, packaging.contents, packaging.lock).start()

@@ -32,16 +32,23 @@ from planform.reconcile.controller import Controller, Result
 
 NAME: Final = "providers"
 _NOT_LISTENING: Final = "the control plane does not listen yet"
+_NOT_HERE: Final = "providers run in the cluster: start the controllers with --function-runtime kubernetes"
 _SOON: Final = 0.2
 _ALL: Final = ["*"]
 
 
 class ProviderController(PackageController):
     """Keeps the revisions of every Provider, and runs the active one. `server` is where the control plane listens;
-    empty as long as it does not. `authority` signs for providers that run on this machine."""
+    empty as long as it does not. `authority` signs for providers that run on this machine; without a server that trusts
+    it, none do."""
 
     def __init__(
-        self, bench: Workbench, packaging: Packaging, authority: Authority | None, data: Path, server: Callable[[], str]
+        self,
+        bench: Workbench,
+        packaging: Packaging,
+        authority: Authority | None,
+        data: Path,
+        server: Callable[[], str] | None,
     ) -> None:
         super().__init__(bench, NAME, PROVIDER, PROVIDER_REVISION, packaging.contents.source)
         self._packaging = packaging
@@ -61,8 +68,15 @@ class ProviderController(PackageController):
 
     async def reconcile(self, key: ObjectKey) -> Result:
         result = await super().reconcile(key)
-        waits = not self._server() and not isinstance(self._packaging.host, KubernetesHost)
-        return Result(requeue_after=_SOON) if waits else result
+        return Result(requeue_after=_SOON) if self._not_yet() == _NOT_LISTENING else result
+
+    def _not_yet(self) -> str:
+        """Why no provider can be run; empty if they can."""
+        if isinstance(self._packaging.host, KubernetesHost):
+            return ""
+        if self._server is None:
+            return _NOT_HERE
+        return "" if self._server() else _NOT_LISTENING
 
     async def _content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
         return await self._packaging.contents.content(package, revisions)
@@ -77,8 +91,8 @@ class ProviderController(PackageController):
             return Examined(installed.problem, "its package is not installed", installed.told)
         provider = str(revision["metadata"]["labels"][PACKAGE_LABEL])
         self._hosted[name] = provider
-        if not self._server() and not isinstance(host, KubernetesHost):
-            return Examined("", _NOT_LISTENING, installed.told)
+        if problem := self._not_yet():
+            return Examined("", problem, installed.told)
         if other := self._runs_besides(name, provider):
             return Examined("", f'it starts once revision "{other}" has ended', installed.told)
         try:
@@ -125,7 +139,7 @@ class ProviderController(PackageController):
         write_kubeconfig(
             path,
             name="planform",
-            server=self._server(),
+            server=self._server() if self._server is not None else "",
             ca=credential.authority.encode(),
             certificate=credential.certificate.encode(),
             key=credential.key.encode(),
