@@ -53,6 +53,10 @@ _LEVELS = ("debug", "info", "warning", "error")
     metavar="HOST:PORT",
     help="Where to serve /metrics, /healthz, /readyz and /livez, without TLS.",
 )
+@click.option(
+    "--take-over", is_flag=True, help="Put a Crossplane that works in the cluster to rest, and take its place."
+)
+@click.option("--give-back", is_flag=True, help="Only wake the Crossplane that --take-over put to rest.")
 @duration_option("--lease-duration", default="10s", help="How long a dead leader is waited for.")
 @duration_option("--request-timeout", default="10s", help="How long one request to the API server may take.")
 @click.option(
@@ -124,8 +128,12 @@ def controllers(**options: Any) -> None:
 
     host, port = parse_listen(options["listen"], ephemeral=False)
     connection = _connection(options["kubeconfig"], options["context_name"], inside=options["in_cluster"])
+    if options["give_back"]:
+        run_loop(_give_back(connection))
+        return
     settings = ClusterSettings(
         connection=connection,
+        take_over=options["take_over"],
         identity=options["identity"] or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}",
         namespace=options["namespace"] or (connection.namespace if options["in_cluster"] else "planform-system"),
         data=options["data"],
@@ -157,6 +165,18 @@ def _connection(kubeconfig: Path | None, context: str, *, inside: bool) -> Any:
     if inside:
         return in_cluster(clock=SystemClock())
     return find_connection(clock=SystemClock(), path=kubeconfig, context=context)
+
+
+async def _give_back(connection: Any) -> None:
+    from random import Random
+
+    from planform.client.kubernetes import KubernetesClient
+    from planform.clock import SystemClock
+    from planform.controllers.coexistence import give_back
+
+    async with KubernetesClient(connection, clock=SystemClock(), rng=Random()) as client:
+        for workload in await give_back(client):
+            say(f"{workload['metadata']['name']} has {workload['spec']['replicas']} replicas again")
 
 
 async def _work(settings: Any) -> None:

@@ -27,6 +27,7 @@ from planform.clock import Clock, SystemClock
 from planform.cluster.endpoint import Health, open_endpoint
 from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import PhaseFunctions
+from planform.controllers.coexistence import require_sole_control
 from planform.errors import AlreadyExists, NotFound
 from planform.features import FEATURES, FeatureGates
 from planform.packages.runtimes.kubernetes import ClusterRuntime
@@ -68,6 +69,7 @@ class ClusterSettings:
     requests_per_second: float = 500.0
     request_burst: int = 1000
     grace_seconds: float = 30.0
+    take_over: bool = False
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
@@ -125,6 +127,7 @@ async def run_controllers(
 
         async def work() -> None:
             said(f"{settings.identity} leads")
+            await require_sole_control(replica.coordination, take_over=settings.take_over, clock=replica.clock)
             async with open_work(replica, election.check):
                 said(f"{settings.identity} works: all controllers run")
                 await stopping.wait()

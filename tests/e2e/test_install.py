@@ -1,0 +1,234 @@
+"""The controllers are put on a real cluster, changed there and taken off again, and their rights suffice."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planform.api.kinds import Object, gvk_of
+from planform.api.names import XRD
+from planform.cli.chart import find_chart, render
+from planform.client.kubeconfig import write_kubeconfig
+from planform.client.protocol import Client
+from planform.clock import SystemClock, micro_timestamp
+from planform.controllers.coexistence import CROSSPLANE_LEASE
+from tests.controllers.stage import ANYTHING
+from tests.e2e.plane import Program, planform
+from tests.harness.kubernetes import RealKubernetes
+from tests.harness.planes import all_controllers, eventually, kubernetes_bench, read, until_condition
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
+
+
+@pytest.fixture
+def command(kubernetes_engine: RealKubernetes, tmp_path: Path) -> Program:
+    return planform(tmp_path, KUBECONFIG=str(kubernetes_engine.kubeconfig))
+
+
+@pytest.fixture
+def namespace(kubernetes_engine: RealKubernetes, command: Program) -> Iterator[str]:
+    """Where a test installs; nothing of it is left on the cluster, which is shared."""
+    name = f"planform-{uuid.uuid4().hex[:8]}"
+    yield name
+    kubernetes_engine.kubectl("delete", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/name=planform")
+    kubernetes_engine.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+
+
+def test_the_api_server_takes_every_object_of_the_chart_as_it_is(
+    kubernetes_engine: RealKubernetes, tmp_path: Path
+) -> None:
+    """Each is validated as strictly as the server can, and none is stored."""
+    objects = render(find_chart(), {}, namespace="default")
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    strictly = ("apply", "--server-side", "--dry-run=server", "--validate=strict")
+    applied = kubernetes_engine.kubectl(*strictly, "-f", str(file))
+    assert applied.count("serverside-applied (server dry run)") == len(objects)
+
+
+def test_an_installation_is_made_changed_and_taken_off(
+    kubernetes_engine: RealKubernetes, command: Program, namespace: str
+) -> None:
+    place = ("--namespace", namespace)
+    planned = command("install", *place, "--dry-run").err
+    assert f"Deployment planform in {namespace}: created (dry run)" in planned
+    assert "namespaces" not in kubernetes_engine.kubectl("get", "namespace", namespace, "-o", "name", check=False)
+    written = list(yaml.safe_load_all(command("install", *place, "--dry-run", "-o", "yaml").out))
+    assert {obj["kind"] for obj in written} >= {"Namespace", "Deployment", "ClusterRole", "Service", "Secret"}
+    assert "not installed" in command("upgrade", *place, code=2).err
+
+    installed = command("install", *place, "--image", "registry:5000/planform:1.2", "--no-wait").err
+    assert f"Deployment planform in {namespace}: created" in installed
+    assert "installed in namespace" in command("install", *place, code=2).err
+
+    _check_restricted_pods(kubernetes_engine, namespace)
+
+    # The image stays, and only what differs is changed; a role that is not wanted any more goes.
+    turned = command("upgrade", *place, "--set", "replicas=3", "--set", "rbac.blueprints=false", "--no-wait").err
+    changes = {line for line in turned.splitlines() if line.endswith((": changed", ": created", ": deleted"))}
+    assert changes == {
+        f"Deployment planform in {namespace}: changed",
+        "ClusterRole planform:blueprints: deleted",
+    }
+    shown = kubernetes_engine.kubectl("-n", namespace, "get", "deployment", "planform", "-o", "json")
+    deployed = json.loads(shown)
+    assert deployed["spec"]["replicas"] == 3
+    assert deployed["spec"]["template"]["spec"]["containers"][0]["image"] == "registry:5000/planform:1.2"
+
+    # A Secret that the controllers have filled is not emptied.
+    filled = base64.b64encode(b"certificate").decode()
+    patch = json.dumps({"data": {"tls.crt": filled}})
+    kubernetes_engine.kubectl("-n", namespace, "patch", "secret", "planform-tls-client", "-p", patch)
+    again = command("upgrade", *place, "--no-wait").err
+    assert not any(line.endswith((": changed", ": created", ": deleted")) for line in again.splitlines())
+    assert filled in kubernetes_engine.kubectl("-n", namespace, "get", "secret", "planform-tls-client", "-o", "json")
+
+    # There is no node here: waiting ends when the time does, and says what is missing.
+    waited = command("upgrade", *place, "--timeout", "1s", code=3).err
+    assert "replicas are" in waited
+
+    gone = command("uninstall", *place).err
+    assert f"Deployment planform in {namespace}: deleted" in gone
+    left = kubernetes_engine.kubectl("get", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/name=planform")
+    assert left == ""
+    assert "compositions" in kubernetes_engine.kubectl("get", "crd", "-o", "name"), "CRDs stay"
+
+
+def _check_restricted_pods(cluster: RealKubernetes, namespace: str) -> None:
+    """The namespace allows the pods of the Deployment, and none that may do more."""
+    deployed = json.loads(cluster.kubectl("-n", namespace, "get", "deployment", "planform", "-o", "json"))
+    pod = {"apiVersion": "v1", "kind": "Pod", **deployed["spec"]["template"]}
+    pod["metadata"] = {**pod["metadata"], "name": "as-deployed"}
+    create = ("-n", namespace, "create", "--dry-run=server", "-f", "-")
+    assert "created" in cluster.kubectl(*create, stdin=json.dumps(pod))
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    assert cluster.kubectl(*create, stdin=json.dumps(pod), check=False) == ""
+
+
+async def test_the_rights_of_the_chart_suffice_for_all_controllers(
+    kubernetes_engine: RealKubernetes, command: Program, namespace: str, tmp_path: Path
+) -> None:
+    command("install", "--namespace", namespace, "--no-wait")
+    token = kubernetes_engine.kubectl("-n", namespace, "create", "token", "planform").strip()
+    kubeconfig = tmp_path / "controllers.kubeconfig"
+    authority = kubernetes_engine.ca_file.read_bytes()
+    write_kubeconfig(kubeconfig, name="controllers", server=kubernetes_engine.url, ca=authority, token=token)
+    as_controllers = replace(kubernetes_engine, kubeconfig=kubeconfig)
+
+    async with (
+        kubernetes_bench(kubernetes_engine) as admin,
+        kubernetes_bench(as_controllers) as bench,
+        all_controllers(bench),
+    ):
+        for obj in (DEFINITION, COMPOSITION):
+            await admin.client.apply(obj, manager="team")
+        await until_condition(admin.client, {**DEFINITION, "apiVersion": XRD.api_version}, "Offered")
+        claim = await admin.client.create(CLAIM)
+        ready = await until_condition(admin.client, claim, "Ready")
+        assert ready["spec"]["resourceRef"]["name"].startswith("mine-")
+        refused = command("uninstall", "--namespace", namespace, code=1).err
+        assert "1 Shop.install.example.org" in refused
+        await _gone(admin.client, claim)
+
+    def may(*question: str) -> bool:
+        asked = ("--kubeconfig", str(kubeconfig), "auth", "can-i", *question)
+        return kubernetes_engine.kubectl(*asked, check=False).strip() == "yes"
+
+    assert may("list", "compositions.apiextensions.crossplane.io", "-A")
+    for more in (("list", "secrets", "-A"), ("create", "deployments", "-n", "kube-system"), ("delete", "nodes")):
+        assert not may(*more), f"it has the right to {' '.join(more)}"
+
+
+def test_controllers_do_not_start_beside_a_crossplane_that_works(
+    kubernetes_engine: RealKubernetes, command: Program
+) -> None:
+    renewed = micro_timestamp(SystemClock().now())
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 60, "renewTime": renewed}
+    kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    lease = {**kind, "metadata": {"name": CROSSPLANE_LEASE}, "spec": spec}
+    kubernetes_engine.kubectl("-n", "default", "create", "-f", "-", stdin=json.dumps(lease))
+    try:
+        flags = ("--namespace", "default", "--listen", "127.0.0.1:0")
+        refused = command("controllers", *flags, code=1).err
+        assert 'Crossplane in namespace "default" (lease held by "somebody")' in refused
+        assert "--take-over" in refused
+        assert command("controllers", "--give-back").err == "", "nothing was taken"
+    finally:
+        kubernetes_engine.kubectl("-n", "default", "delete", "lease", CROSSPLANE_LEASE)
+
+
+async def _gone(client: Client, claim: Object) -> None:
+    metadata = claim["metadata"]
+    await client.delete(gvk_of(claim), metadata["name"], namespace=metadata["namespace"])
+
+    async def gone() -> bool:
+        return await read(client, gvk_of(claim), metadata["name"], metadata["namespace"]) is None
+
+    await eventually(gone, "the claim is gone")
+
+
+def _names(kind: str) -> dict[str, str]:
+    return {"kind": kind, "plural": f"{kind.lower()}s"}
+
+
+DEFINITION: dict[str, Any] = {
+    "apiVersion": "apiextensions.crossplane.io/v1",
+    "kind": "CompositeResourceDefinition",
+    "metadata": {"name": "xshops.install.example.org"},
+    "spec": {
+        "group": "install.example.org",
+        "names": _names("XShop"),
+        "claimNames": _names("Shop"),
+        "connectionSecretKeys": ["colour"],
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "referenceable": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": ANYTHING}}},
+            }
+        ],
+    },
+}
+COMPOSITION: dict[str, Any] = {
+    "apiVersion": "apiextensions.crossplane.io/v1",
+    "kind": "Composition",
+    "metadata": {"name": "shops"},
+    "spec": {
+        "compositeTypeRef": {"apiVersion": "install.example.org/v1", "kind": "XShop"},
+        "mode": "Resources",
+        "writeConnectionSecretsToNamespace": "default",
+        "resources": [
+            {
+                "name": "shelf",
+                "base": {
+                    "apiVersion": "nop.crossplane.io/v1alpha1",
+                    "kind": "ClusterNopResource",
+                    "spec": {
+                        "forProvider": {
+                            "conditionAfter": [
+                                {"time": "0s", "conditionType": "Ready", "conditionStatus": "True"},
+                                {"time": "0s", "conditionType": "Synced", "conditionStatus": "True"},
+                            ]
+                        }
+                    },
+                },
+                "connectionDetails": [{"name": "colour", "type": "FromValue", "value": "red"}],
+            }
+        ],
+    },
+}
+CLAIM: dict[str, Any] = {
+    "apiVersion": "install.example.org/v1",
+    "kind": "Shop",
+    "metadata": {"name": "mine", "namespace": "default"},
+    "spec": {"writeConnectionSecretToRef": {"name": "mine-login"}},
+}
