@@ -89,6 +89,8 @@ def test_a_version_says_what_it_takes_and_when_it_goes() -> None:
 def test_a_removed_version_is_gone_and_says_what_replaces_it() -> None:
     status, _, body = get("/v1/functions/Wait/versions/0.0.0")
     assert (status, body["replacement"], "requiredArgs" in body) == (410, "v1.0.0", False)
+    assert (body["kind"], body["reason"], body["code"]) == ("Status", "Gone", 410)
+    assert body["message"] == "Wait v0.0.0: removed in 0.4, move to v1.0.0"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from planform.blueprints.versions import (
     parse_overlay,
     release_problems,
 )
-from planform.functions.errors import ResolutionError, VersionNotFound
+from planform.functions.errors import FunctionNotFound, ResolutionError, VersionNotFound
 from planform.functions.resolution import Catalogue, Default, Lifecycle, Request, Rule, Version, resolve
 from planform.functions.semver import Semver, parse_semver
 
@@ -185,7 +186,7 @@ class PhaseCatalogue:
         try:
             chosen = self._resolve(ask)
         except ResolutionError as error:
-            error.hint = f"to see all: {LIST_COMMAND}"
+            error.detail, error.hint = self._in_words(ask, error), f"to see all: {LIST_COMMAND}"
             raise
         if len(self._chosen) >= _REMEMBERED:
             self._chosen.clear()
@@ -239,6 +240,16 @@ class PhaseCatalogue:
         ]
         requested = ask.pin or ask.hint
         return Chosen(function, found.rule, requested, _why(found.rule, ask, function), tuple(warnings))
+
+    def _in_words(self, ask: Ask, error: ResolutionError) -> str:
+        """What a refusal says to those who write Blueprints; they know versions, and neither steps nor revisions."""
+        if isinstance(error, FunctionNotFound):
+            near = get_close_matches(ask.function, self._catalogue.functions, n=1)
+            return f'{error.detail} (did you mean "{near[0]}"?)' if near else error.detail
+        if isinstance(error, VersionNotFound) and ask.pin and not ask.lock and parse_semver(ask.pin) is not None:
+            living = (each for each in self._catalogue.versions(ask.function) if each.lifecycle != Lifecycle.REMOVED)
+            return f"has no version {ask.pin} (it has: {', '.join(each.id for each in living)})"
+        return error.detail
 
     def _about_request(
         self, ask: Ask, function: PhaseFunction, rule: Rule, unknown_pin: bool

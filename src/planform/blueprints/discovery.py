@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Any
 
 import orjson
 
@@ -67,7 +66,7 @@ def _one_version(
     for each in catalogue.describe(name):
         if number is not None and parse_semver(each.version) == number:
             body = {"release": catalogue.release, "function": name, **_version(name, each, uses)}
-            return _told(410 if each.state == "removed" else 200, body, headers)
+            return _told(200, body, headers) if each.state != "removed" else _told(410, _gone(body), headers)
     return _refused(404, "NotFound", f'function "{name}" has no version "{version}"')
 
 
@@ -112,6 +111,15 @@ def _version(name: str, each: Described, uses: Uses | None) -> Object:
     return told
 
 
+def _gone(facts: Object) -> Object:
+    """What is known of a removed version, told as a Status too, whose message clients like kubectl show."""
+    parts = [f"removed in {facts['removedIn']}"]
+    parts += [f"move to {facts['replacement']}"] if facts.get("replacement") else []
+    parts += [facts["note"]] if facts.get("note") else []
+    message = f"{facts['function']} {facts['version']}: {', '.join(parts)}"
+    return {**facts, **_status(410, "Gone", message)}
+
+
 def _capabilities(each: Described) -> list[str]:
     if each.function is None:
         return []
@@ -132,13 +140,17 @@ def _told(status: int, body: Object, headers: Mapping[str, str]) -> Answer:
 
 
 def _refused(status: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> Answer:
-    body: dict[str, Any] = {
+    body = orjson.dumps(_status(status, reason, message))
+    return status, {"content-type": "application/json", **(headers or {})}, body
+
+
+def _status(code: int, reason: str, message: str) -> Object:
+    return {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
         "message": message,
         "reason": reason,
-        "code": status,
+        "code": code,
     }
-    return status, {"content-type": "application/json", **(headers or {})}, orjson.dumps(body)

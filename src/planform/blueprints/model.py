@@ -225,7 +225,9 @@ class _Reading:
             self._errors.append(FieldError(path, "FieldValueRequired", "Required value"))
         if value is None or isinstance(value, str):
             return value or ""
-        self.wrong(path, "must be a text")
+        scalar = isinstance(value, bool | int | float)
+        quoted = f", and {str(value).lower()} is none without quotes" if scalar else ""
+        self.wrong(path, f"must be a text{quoted}")
         return ""
 
     def texts(self, path: str, value: Any) -> dict[str, str]:
