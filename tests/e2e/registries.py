@@ -17,10 +17,10 @@ _PATIENCE_SECONDS = 20.0
 
 
 @contextmanager
-def serving_registry(directory: Path, *, with_login: bool = False) -> Iterator[str]:
-    """Serve an empty registry and give its HOST:PORT."""
+def serving_registry(directory: Path, *, with_login: bool = False, port: int = 0) -> Iterator[str]:
+    """Serve a registry with what the directory has, at any port or at this one; gives its HOST:PORT."""
     program = programs("docker-registry") / "docker-registry"
-    [port] = free_ports(1)
+    port = port or free_ports(1)[0]
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "htpasswd").write_text(_HTPASSWD)
     auth = f"auth:\n  htpasswd:\n    realm: test\n    path: {directory / 'htpasswd'}\n" if with_login else ""

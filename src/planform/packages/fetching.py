@@ -41,7 +41,6 @@ from planform.packages.image_config import (
     applied_refs,
     parse_image_config,
 )
-from planform.packages.oci import Descriptor
 from planform.packages.references import parse_reference
 from planform.packages.runtimes.executables import Executable, Way
 from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
@@ -162,6 +161,7 @@ class RegistryPackages:
                 raise PackageNotFound(f"{reference} is not stored here, and must not be pulled")
             async with await self._registry(treatment, pull_secrets) as registry:
                 known = await registry.resolve(reference)
+            self._blobs.remember(str(reference), known)
         return Located(package, treatment.image, known.digest, treatment)
 
     async def fetch(
@@ -180,7 +180,6 @@ class RegistryPackages:
                     fetched = await asyncio.to_thread(self._unpacked, located.digest, image)
                 except OSError as error:
                     raise CannotUnpack(f"{located.image} cannot be unpacked: {error.strerror or error}") from error
-                self._note(located)
                 self._fetched[located.digest] = fetched
             return fetched
 
@@ -248,12 +247,6 @@ class RegistryPackages:
         unused = {f"sha256:{file.name}" for file in self._blobs.unused(needed)}
         self._blobs.forget_names(needed | unused)
         return bool(unused)
-
-    def _note(self, located: Located) -> None:
-        tagged = parse_reference(located.image)
-        if tagged.tag and not tagged.digest:
-            size = self._blobs.path(located.digest).stat().st_size
-            self._blobs.remember(str(tagged), Descriptor("", located.digest, size))
 
     def _unpacked(self, digest: str, image: Image) -> Fetched:
         """Unpack the program's files; a crash leaves nothing that looks whole."""

@@ -103,6 +103,12 @@ def known_of(revision: Object, *, works: bool = True, users: int = 0) -> Known:
     return Known(revision["metadata"]["name"], int(spec["revision"]), spec["desiredState"] == ACTIVE, works, users)
 
 
+def condition_status(obj: Object, type_: str) -> str:
+    """What an object says of itself: True, False or Unknown; empty if it says nothing."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((str(each["status"]) for each in conditions if each["type"] == type_), "")
+
+
 def annotations_of(obj: Object) -> Mapping[str, str]:
     return obj["metadata"].get("annotations") or {}
 

@@ -22,7 +22,7 @@ from planform.packages.dependencies import Standing
 from planform.packages.errors import InvalidPackage, PackageError
 from planform.packages.fetching import Fetched, Located, PackageSource
 from planform.packages.references import parse_reference
-from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of, controller_of
+from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of, condition_status, controller_of
 from planform.packages.revisions import content_of
 from planform.packages.runtimes.deployments import Deployed
 from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
@@ -167,7 +167,7 @@ class PackageContents:
             return known
         status = revision.get("status") or {}
         found, installed, invalid = (int(status.get(f"{each}Dependencies") or 0) for each in _COUNTED)
-        if found and _is_healthy(status):
+        if found and condition_status(revision, "RevisionHealthy") == "True":
             return Standing(found, installed, invalid)
         return Standing(0, 0, 0, "it is not known yet whether what it needs is there")
 
@@ -289,11 +289,6 @@ def _owner(kind: GroupVersionKind, name: str, uid: str, *, controller: bool) -> 
 def _unpinned(image: str, spec: Mapping[str, Any]) -> str:
     """The image as the package names it, after rules; a digest that only we know of is left out."""
     return image if "@" in str(spec["package"]) else image.partition("@")[0]
-
-
-def _is_healthy(status: Mapping[str, Any]) -> bool:
-    conditions = status.get("conditions") or ()
-    return any(each["type"] == "RevisionHealthy" and each["status"] == "True" for each in conditions)
 
 
 def _policy(spec: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ somebody else runs, can be installed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,14 +20,16 @@ from planform.controllers.packages.locking import LockController
 from planform.controllers.packages.providers import ProviderController
 from planform.controllers.packages.sweeping import PackageSweep
 from planform.controllers.workbench import Workbench
+from planform.errors import NotFound
 from planform.packages.fetching import RegistryPackages
-from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
+from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of, condition_status
 from planform.packages.runtimes.certificates import Authority, RevisionCertificates
 from planform.packages.runtimes.host import RuntimeHost
 from planform.packages.runtimes.kubernetes import ClusterRuntime, KubernetesHost
 
 PATIENCE: Final = 10.0
 """Seconds that a start waits for functions that ran before: XRs shall not fail because their functions start too."""
+_GLANCE: Final = 0.02
 
 
 @asynccontextmanager
@@ -82,19 +83,22 @@ async def settled(bench: Workbench, packaging: Packaging) -> None:
         for each in revisions
         if each["spec"]["desiredState"] == ACTIVE and DIGEST_ANNOTATION in annotations_of(each)
     }
-    heard = asyncio.Event()
-    unsubscribe = packaging.host.subscribe(lambda _: heard.set())
     try:
         async with time_limit(bench.clock, PATIENCE):
-            while any(_is_starting(packaging, name) for name in waiting):
-                heard.clear()
-                await heard.wait()
+            for name in sorted(waiting):
+                while await _is_starting(bench, packaging, name):
+                    await bench.clock.sleep(_GLANCE)
     except TimeoutError:
         pass  # what does not start in time says so itself
-    finally:
-        unsubscribe()
 
 
-def _is_starting(packaging: Packaging, revision: str) -> bool:
+async def _is_starting(bench: Workbench, packaging: Packaging, revision: str) -> bool:
     standing = packaging.host.standing(revision)
-    return standing is None or (not standing.ready and "ends by itself" not in standing.problem)
+    if standing is not None:
+        return not standing.ready and "ends by itself" not in standing.problem
+    try:
+        found = await bench.client.get(FUNCTION_REVISION, revision)
+    except NotFound:
+        return False
+    is_active = found["spec"]["desiredState"] == ACTIVE
+    return is_active and condition_status(found, "RevisionHealthy") != "False"  # or its package is not to be had
