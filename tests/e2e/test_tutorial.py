@@ -29,7 +29,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import Child, running
+from tests.e2e.python_functions import sdk_wheel
+from tests.harness.processes import Child, free_ports, running
 from tests.harness.programs import programs
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +86,8 @@ class Reader:
 
     directory: Path
     stack: ExitStack
+    more: dict[str, str] = field(default_factory=dict)
+    """What else is in their environment."""
     printed: str = ""
     terminals: dict[str, Child] = field(default_factory=dict)
 
@@ -146,7 +149,7 @@ class Reader:
             "LANG": "C.UTF-8",
             "PLANFORM_LISTEN": "127.0.0.1:0",
             "PYTHONUNBUFFERED": "1",
-        }
+        } | self.more
 
     def _state(self, name: str) -> str:
         return shlex.quote(str(self.directory.parent / name))
@@ -157,6 +160,22 @@ class Reader:
 
     def _kept_exports(self) -> str:
         return f"source {self._state('exports')}" if (self.directory.parent / "exports").exists() else ":"
+
+
+def registry_environment(directory: Path) -> dict[str, str]:
+    """For a page that starts a registry: any free port, and a wheel of our SDK in place of an index that has it."""
+    [port] = free_ports(1)
+    wheels = directory / "wheels"
+    wheels.mkdir()
+    sdk_wheel(wheels)
+    tools = [Path(sys.executable).parent, programs("kubectl"), programs("docker-registry")]
+    return {
+        "PATH": os.pathsep.join([*map(str, tools), os.environ.get("PATH", os.defpath)]),
+        "REGISTRY": f"127.0.0.1:{port}",
+        "REGISTRY_HTTP_ADDR": f"127.0.0.1:{port}",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+    }
 
 
 def _missing(block: Block, printed: str) -> str:
@@ -179,6 +198,7 @@ def test_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
     directory = tmp_path / "work"
     directory.mkdir()
     with ExitStack() as stack:
-        reader = Reader(directory, stack)
+        needs_registry = "docker-registry serve" in page.read_text()
+        reader = Reader(directory, stack, registry_environment(tmp_path) if needs_registry else {})
         for block in blocks(page):
             reader.follow(block)
