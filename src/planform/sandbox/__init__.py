@@ -3,6 +3,7 @@
 limits        what a child may use and see
 isolation     how this machine can cut a child off, and the command line that does it
 launch        the program between us and the child; it applies the limits and becomes the child
+ports         another one, for children that would listen on all addresses
 child         one process: its start, its end
 once          run a command to its end: bytes in, bytes out
 supervised    keep a server running: restarts with backoff, last log lines

@@ -18,6 +18,7 @@ from pathlib import Path
 from planform.sandbox.limits import Limits
 
 _LAUNCH = str(Path(__file__).with_name("launch.py"))
+_PORTS = str(Path(__file__).with_name("ports.py"))
 
 
 class Isolation(StrEnum):
@@ -58,6 +59,8 @@ def confined(command: Sequence[str], limits: Limits, isolation: Isolation, *, sc
     settings = list(_settings(limits))
     if isolation is not Isolation.LIMITS_ONLY:  # there it would count all that this user runs
         settings.append(f"processes={limits.processes}")
+    if limits.only_loopback and sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", _PORTS, *command]
     prefix: list[str] = []
     parent = os.getpid()
     if isolation is Isolation.NAMESPACES:

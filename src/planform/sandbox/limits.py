@@ -25,6 +25,8 @@ class Limits:
     open_files: int = 256
     processes: int = 64
     network: bool = False
+    only_loopback: bool = False
+    """Whether ports that it would listen at on all addresses become free ones of the loopback, where that can be."""
     writable: tuple[Path, ...] = ()
     """Directories it may write to besides a scratch directory of its own; everything else is read-only."""
     hidden: tuple[Path, ...] = ()

@@ -66,7 +66,8 @@ def process_launch(wanted: Wanted, *, port: int, certificates: Path, cache: Path
 def provider_launch(wanted: Wanted, *, certificates: Path, hidden: Path) -> Launch:
     """A provider as a process in the sandbox. Raises NotRunnable.
 
-    Many start a server for webhooks, which ends them if it finds no certificate.
+    Many start a server for webhooks, which ends them if it finds no certificate, and one for metrics, both at ports
+    that are the same for all of them.
     """
     assert wanted.kubeconfig is not None
     return Launch(
@@ -77,7 +78,7 @@ def provider_launch(wanted: Wanted, *, certificates: Path, hidden: Path) -> Laun
             "TLS_SERVER_CERTS_DIR": str(certificates),
             "WEBHOOK_TLS_CERT_DIR": str(certificates),
         },
-        limits_of(wanted, hidden, wanted.kubeconfig.parent, certificates),
+        replace(limits_of(wanted, hidden, wanted.kubeconfig.parent, certificates), only_loopback=True),
     )
 
 
