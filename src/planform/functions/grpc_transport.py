@@ -13,8 +13,8 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Collection
-from contextlib import AsyncExitStack
+from collections.abc import Collection, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -73,6 +73,20 @@ class _Connection:
     version: str = "v1"
     deterministic: bool = False
     """Whether the function said of its last answer that the same request always gets it."""
+    users: int = 0
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the channel open while the block lasts, also for a call that has not begun: it may wait for its turn."""
+        self.users += 1
+        self.unused.clear()
+        try:
+            yield
+        finally:
+            self.users -= 1
+            if not self.users:
+                self.unused.set()
 
 
 DETERMINISTIC_METADATA = "planform-deterministic"
@@ -126,8 +140,14 @@ class GrpcRunner:
 
     async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
         """Raises the FunctionErrors of transports; none of them is about another revision."""
-        deadline = time.monotonic() + timeout
         connection = self._connect(revision)
+        with connection.in_use():
+            return await self._run(revision, connection, request, timeout)
+
+    async def _run(
+        self, revision: FunctionRevision, connection: _Connection, request: FunctionRequest, timeout: float
+    ) -> FunctionResponse:
+        deadline = time.monotonic() + timeout
         try:
             data = await self._codec.encode(request)
         except (TypeError, ValueError, OverflowError) as error:
@@ -179,7 +199,8 @@ class GrpcRunner:
             ("grpc.keepalive_time_ms", keepalive),
             ("grpc.keepalive_timeout_ms", keepalive // 3),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 500),
+            # How long an attempt to connect may take; on a busy machine, a handshake can take its time.
+            ("grpc.min_reconnect_backoff_ms", int(self._limits.connect_timeout * 1000)),
             ("grpc.max_reconnect_backoff_ms", 5000),
             ("grpc.use_local_subchannel_pool", 1),  # revisions at one address share nothing
             ("grpc.enable_http_proxy", 0),
@@ -193,9 +214,20 @@ class GrpcRunner:
         return grpc.aio.secure_channel(endpoint.target, credentials, options)
 
     def _drain(self, connection: _Connection) -> None:
-        task = asyncio.get_running_loop().create_task(connection.channel.close(self._limits.drain))
+        task = asyncio.get_running_loop().create_task(self._close(connection))
         self._draining.add(task)
         task.add_done_callback(self._draining.discard)
+
+    async def _close(self, connection: _Connection) -> None:
+        """Close a channel that gets no more calls, once those it was chosen for have ended."""
+        try:
+            if connection.users:
+                async with asyncio.timeout(self._limits.drain):
+                    await connection.unused.wait()
+        except TimeoutError:
+            pass
+        finally:
+            await connection.channel.close()
 
     # -- calls
 
