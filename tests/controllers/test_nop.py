@@ -104,7 +104,7 @@ async def test_what_is_due_at_once_is_set_in_one_write_and_then_nothing_is_writt
     wanted["spec"]["forProvider"]["fields"] = {"deep": {"value": [1, "two"]}}
     created = await bench.client.create(wanted)
     key = ObjectKey(namespace, unique)
-    assert await controller.reconcile(key) == Result()
+    assert (await controller.reconcile(key)).requeue_after is None
     first = await stored(bench, created)
     assert {c["type"]: (c["status"], c["reason"]) for c in first["status"]["conditions"]} == {
         "Ready": ("True", "Available"),

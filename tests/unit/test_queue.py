@@ -277,3 +277,65 @@ async def test_a_block_within_its_time_limit_leaves_no_task() -> None:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == before
+
+
+async def test_what_is_told_of_a_version_at_which_a_key_rests_does_not_bring_it_back() -> None:
+    queue = make_queue(VirtualClock())
+    queue.add("a", version=5)
+    key = await queue.get()
+    queue.add(key, version=6)  # the worker's own write, heard of while it works
+    queue.rest(key, 6)
+    queue.done(key)
+    queue.add(key, version=6)  # and once more afterwards
+    queue.add_after(key, 1, version=6)
+    assert (len(queue), queue.delayed) == (0, 0)
+
+
+@pytest.mark.parametrize("wish", [{"version": 7}, {}])
+async def test_anything_newer_than_where_it_rests_brings_a_key_back(wish: dict[str, float]) -> None:
+    queue = make_queue(VirtualClock())
+    for before_the_end in (True, False):
+        queue.add("a", version=5)
+        key = await queue.get()
+        if before_the_end:
+            queue.add(key, **wish)
+        queue.rest(key, 6)
+        queue.done(key)
+        if not before_the_end:
+            queue.add(key, **wish)
+        assert drain(queue) == ["a"]
+
+
+async def test_a_wish_for_later_survives_that_a_key_rests_if_it_is_about_something_else() -> None:
+    clock = VirtualClock()
+    async with make_queue(clock) as queue:
+        queue.add("a", version=5)
+        key = await queue.get()
+        queue.add_after(key, 3)
+        queue.add(key, version=6)
+        queue.rest(key, 6)
+        queue.done(key)
+        assert drain(queue) == ["a"]
+
+
+async def test_the_pace_of_a_queue_follows_how_long_its_keys_are_in_hand() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    for seconds in [0.5] * 40 + [0.0] * 80:
+        queue.add("a")
+        key = await queue.get()
+        await clock.advance(seconds)
+        queue.done(key)
+        if seconds:
+            fastest = queue.pace
+    assert fastest == pytest.approx(0.5, rel=0.1)
+    assert queue.pace < 0.01
+
+
+async def test_only_keys_that_do_not_wait_in_the_background_are_urgent() -> None:
+    queue = make_queue(VirtualClock())
+    assert not queue.is_urgent()
+    queue.add("a", priority=Priority.BACKGROUND)
+    assert not queue.is_urgent()
+    queue.add("b")
+    assert queue.is_urgent()

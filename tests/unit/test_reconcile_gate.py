@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from planform.reconcile.gate import Gate
+from planform.reconcile.gate import PATIENCE, Gate
 
 
 async def take_turns(gate: Gate, name: str, times: int, log: list[str]) -> None:
@@ -175,3 +176,50 @@ async def test_time_limits_hold_inside_the_gate() -> None:
 def test_a_gate_without_turns_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one turn"):
         Gate(0)
+
+
+async def begin(gate: Gate, name: str, keys: list[str], log: list[str], is_urgent: Callable[[], bool]) -> None:
+    """Begin work on each of the keys, which it takes in its first turn."""
+
+    async def one() -> None:
+        keys.pop()
+        log.append(name)
+
+    await asyncio.gather(*(gate.run(name, one(), is_urgent=is_urgent) for _ in list(keys)))
+
+
+async def test_who_has_nothing_urgent_begins_after_those_who_have() -> None:
+    gate, log, keys = Gate(1), list[str](), ["key"] * 5
+    with gate.member(lambda: bool(keys)):
+        patient = asyncio.create_task(begin(gate, "patient", ["key"] * 3, log, lambda: False))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert log == []
+        await begin(gate, "urgent", keys, log, lambda: bool(keys))
+        await asyncio.wait_for(patient, 10)
+    assert log == ["urgent"] * 5 + ["patient"] * 3
+
+
+async def test_those_who_have_nothing_urgent_are_not_passed_over_for_ever() -> None:
+    gate, log, keys = Gate(1), list[str](), ["key"] * (3 * PATIENCE)
+    with gate.member(lambda: bool(keys)):
+        patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: False))
+        await asyncio.sleep(0)
+        await begin(gate, "urgent", keys, log, lambda: bool(keys))
+        await asyncio.wait_for(patient, 10)
+    assert PATIENCE - 2 <= log.index("patient") <= PATIENCE + 2
+
+
+async def test_waiting_for_the_urgent_ends_when_the_last_of_them_leaves_or_changes_its_mind() -> None:
+    for leaves in (True, False):
+        gate, log, urgent = Gate(1), list[str](), True
+        with gate.member(lambda: urgent):  # noqa: B023 - used up within the round
+            patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: False))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert log == []
+            if not leaves:
+                urgent = False
+                gate.reconsider()
+                await asyncio.wait_for(patient, 10)
+        await asyncio.wait_for(patient, 10)

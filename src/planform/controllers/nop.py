@@ -160,8 +160,8 @@ class NopController:
             return Result()
         conditions = [*outlooked.conditions, _synced("True", "ReconcileSuccess")]
         at_provider = {} if parameters.fields is msgspec.UNSET else {"fields": parameters.fields}
-        await self._set_status(obj, conditions, at_provider=at_provider)
-        return Result(requeue_after=outlooked.next_in)
+        version = await self._set_status(obj, conditions, at_provider=at_provider)
+        return Result(requeue_after=outlooked.next_in, rests_at=version)
 
     def _age(self, obj: Object) -> float:
         created = parse_timestamp(obj["metadata"]["creationTimestamp"])
@@ -169,8 +169,8 @@ class NopController:
 
     async def _set_status(
         self, obj: Object, conditions: Sequence[XrCondition], *, at_provider: Object | None = None
-    ) -> bool:
-        """Replace the status if it differs; whether it did.
+    ) -> str:
+        """Replace the status if it differs; the version that the object has then, if it did.
 
         It is no patch, which could not take away a field that the user no longer asks for.
         """
@@ -187,9 +187,9 @@ class NopController:
             generation=obj["metadata"].get("generation"),
         )
         if wanted == before:
-            return False
-        await self._client.update({**obj, "status": wanted}, subresource="status", manager=MANAGER)
-        return True
+            return ""
+        written = await self._client.update({**obj, "status": wanted}, subresource="status", manager=MANAGER)
+        return str(written["metadata"]["resourceVersion"])
 
     # -- the connection secret
 

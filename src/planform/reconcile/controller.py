@@ -95,13 +95,18 @@ class Controller(Generic[K]):
     async def run(self) -> None:
         """Work until the queue is closed; then wait for what has begun. Cancelling cancels that too."""
         try:
-            async with self.queue, asyncio.TaskGroup() as workers:
-                try:
-                    await self._dispatch(workers)
-                except QueueClosed:
-                    pass  # leaving the group waits for the workers
+            with self._gate.member(self._could_begin):
+                async with self.queue, asyncio.TaskGroup() as workers:
+                    try:
+                        await self._dispatch(workers)
+                    except QueueClosed:
+                        pass  # leaving the group waits for the workers
         finally:
             self._metrics.remove()
+
+    def _could_begin(self) -> bool:
+        """Whether something urgent waits for nothing but a turn."""
+        return not self._slots.locked() and self.queue.is_urgent()
 
     async def _dispatch(self, workers: asyncio.TaskGroup) -> None:
         while True:
@@ -114,10 +119,11 @@ class Controller(Generic[K]):
     def close(self) -> None:
         """Take no more keys; `run` returns when those in hand are done."""
         self.queue.close()
+        self._gate.reconsider()
 
     async def _work_in_turns(self, begun: asyncio.Event) -> None:
         try:
-            await self._gate.run(self.name, self._work(begun), is_patient=self.queue.is_patient)
+            await self._gate.run(self.name, self._work(begun), is_urgent=self.queue.is_urgent)
         finally:
             begun.set()
             self._slots.release()

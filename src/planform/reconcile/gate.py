@@ -3,18 +3,26 @@
 All of the process shares one event loop. If a commit wakes a thousand reconciles at once, the loop runs a step of each
 before it looks at the network again, and every API request waits behind them. So a reconcile needs a turn for each
 step it computes, from one wait to the next, and few turns are given out per round of the loop. A free turn goes to the
-controller that has waited longest for one: ten thousand keys of one do not starve the single key of another.
+controller that has waited longest for one: ten thousand keys of one do not starve the single key of another. Who has
+nothing urgent to begin lets those who have go first: what they do may be what it waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Coroutine, Generator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+PATIENCE = 32
+"""So many turns in a row may pass over those who have nothing urgent to begin; then one of them gets a turn."""
+
+IsUrgent = Callable[[], bool]
+_Waiter = tuple["asyncio.Future[None]", IsUrgent | None]
+"""With what says whether it is urgent; None if it is."""
 
 
 class Gate:
@@ -24,7 +32,9 @@ class Gate:
         if turns < 1:
             raise ValueError(f"a gate needs at least one turn, not {turns}")
         self._free = turns
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # no empty lines; next name first
+        self._waiting: OrderedDict[str, deque[_Waiter]] = OrderedDict()  # no empty lines; next name first
+        self._members: dict[object, IsUrgent] = {}
+        self._passed_over = 0
 
     @property
     def free(self) -> int:
@@ -33,12 +43,24 @@ class Gate:
     def waiting(self, name: str) -> int:
         return len(self._waiting.get(name, ()))
 
-    async def run(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+    @contextmanager
+    def member(self, is_urgent: IsUrgent) -> Iterator[None]:
+        """While it is urgent for this one to begin something, those for whom it is not wait."""
+        token = object()
+        self._members[token] = is_urgent
+        try:
+            yield
+        finally:
+            del self._members[token]
+            self.reconsider()
+
+    async def run(self, name: str, work: Coroutine[Any, Any, T], *, is_urgent: IsUrgent | None = None) -> T:
         """Await the work, whose every step from one wait to the next takes a turn; while it waits, others have it.
 
-        Tasks that the work starts are its own business: they take no turns unless they are run here too.
+        Tasks that the work starts are its own business: they take no turns unless they are run here too. Unless it is
+        urgent, members for whom it is begin first; what has begun is not held up.
         """
-        return await _InTurns(self, name, work)
+        return await _InTurns(self, name, work, is_urgent)
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
@@ -49,42 +71,65 @@ class Gate:
         finally:
             self._give()
 
-    def _try_take(self) -> bool:
-        if self._free and not self._waiting:
+    def _try_take(self, is_urgent: IsUrgent | None = None) -> bool:
+        if self._free and not self._waiting and (is_urgent is None or not self._must_wait(is_urgent)):
             self._free -= 1
             return True
         return False
 
-    async def _take(self, name: str) -> None:
-        if self._try_take():
+    async def _take(self, name: str, is_urgent: IsUrgent | None = None) -> None:
+        if self._try_take(is_urgent):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(name, deque()).append(waiter)
+        entry = (waiter, is_urgent)
+        self._waiting.setdefault(name, deque()).append(entry)
+        self.reconsider()  # those who wait may all give way to somebody who does not
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._give()  # the turn had come, and nobody is there to use it
             else:
-                self._leave(name, waiter)
+                self._leave(name, entry)
             raise
 
     def _give(self) -> None:
-        """Hand the turn to the next name in rotation, or keep it free."""
-        while self._waiting:
-            name, line = self._waiting.popitem(last=False)
-            waiter = line.popleft()
+        self._free += 1
+        self.reconsider()
+
+    def reconsider(self) -> None:
+        """Hand free turns to the next names in rotation; to be called by who no longer has anything urgent."""
+        while self._free and self._waiting:
+            name = self._next_name()
+            if name is None:
+                return
+            line = self._waiting.pop(name)
+            waiter, _ = line.popleft()
             if line:
                 self._waiting[name] = line  # to the end of the rotation
             if not waiter.done():
+                self._free -= 1
                 waiter.set_result(None)
-                return
-        self._free += 1
 
-    def _leave(self, name: str, waiter: asyncio.Future[None]) -> None:
+    def _next_name(self) -> str | None:
+        """The first in rotation who need not wait for others; None if all that wait here must."""
+        passed_over = False
+        for name, line in self._waiting.items():
+            is_urgent = line[0][1]
+            if is_urgent is None or not self._must_wait(is_urgent):
+                self._passed_over = self._passed_over + 1 if passed_over else 0
+                return name
+            passed_over = True
+        return None
+
+    def _must_wait(self, is_urgent: IsUrgent) -> bool:
+        """Whether it is not urgent for this one, but for another member."""
+        return self._passed_over < PATIENCE and not is_urgent() and any(other() for other in self._members.values())
+
+    def _leave(self, name: str, entry: _Waiter) -> None:
         line = self._waiting.get(name)
-        if line is not None and waiter in line:
-            line.remove(waiter)
+        if line is not None and entry in line:
+            line.remove(entry)
             if not line:
                 del self._waiting[name]
 
@@ -92,24 +137,25 @@ class Gate:
 class _InTurns(Generic[T]):
     """Drives a coroutine step by step, each in a turn."""
 
-    __slots__ = ("_gate", "_name", "_work")
+    __slots__ = ("_gate", "_is_urgent", "_name", "_work")
 
-    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T], is_urgent: IsUrgent | None) -> None:
         self._gate = gate
         self._name = name
         self._work = work
+        self._is_urgent = is_urgent
 
     def __await__(self) -> Generator[Any, Any, T]:
-        gate, work = self._gate, self._work
+        gate, work, is_urgent = self._gate, self._work, self._is_urgent
         # A turn comes back one round of the loop after its step: those who run in the same round need another one.
         next_round = asyncio.get_running_loop().call_soon
         error: BaseException | None = None
         try:
             while True:
-                has_turn = gate._try_take()
+                has_turn = gate._try_take(is_urgent)
                 if not has_turn:
                     try:
-                        yield from gate._take(self._name).__await__()
+                        yield from gate._take(self._name, is_urgent).__await__()
                         has_turn = True
                     except asyncio.CancelledError as cancelled:
                         error = cancelled  # the work hears of it without a turn, for it is on its way out
@@ -121,7 +167,7 @@ class _InTurns(Generic[T]):
                 finally:
                     if has_turn:
                         next_round(gate._give)
-                error = None
+                error = is_urgent = None
                 try:
                     yield awaited
                 except GeneratorExit:

@@ -2,6 +2,9 @@
 
 A key added while it is being worked on is handed out again afterwards, so no change is missed and no two workers meet
 on one key. Memory is bounded by the number of distinct keys; there is one timer for all that waits, and none at rest.
+
+Whoever works on a key may say at which version of its object it comes to rest. Hearing of that version, or of one
+before it, is then no reason to look again.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 from collections import OrderedDict, deque
 from collections.abc import Hashable
 from enum import IntEnum
@@ -26,6 +30,12 @@ PATIENCE = 8
 
 SLICE = 500
 """So many keys may become ready before others on the event loop get a turn."""
+
+LONGEST_PACE = 1.0
+"""However slow the work has become, nothing waits longer for company."""
+
+ANY_VERSION = math.inf
+"""Of a wish that is not about one version of the key's own object."""
 
 
 class Priority(IntEnum):
@@ -49,12 +59,15 @@ class WorkQueue(Generic[K]):
         self._backoff = backoff
         self._ready: tuple[OrderedDict[K, float], ...] = tuple(OrderedDict() for _ in Priority)
         self._level: dict[K, Priority] = {}  # of each key in _ready, the line it stands in
-        self._processing: dict[K, None] = {}
+        self._processing: dict[K, float] = {}  # since when
         self._again: dict[K, Priority] = {}  # keys added while they are processed; a subset of _processing
         self._due: dict[K, tuple[float, Priority]] = {}  # the moment at which a delayed key becomes ready
         self._schedule: list[tuple[float, int, K]] = []  # a heap; entries that disagree with _due are void
         self._order = itertools.count()
         self._failures: dict[K, int] = {}
+        self._told: dict[K, float] = {}  # the newest version wished for since the key was handed out last
+        self._rests: dict[K, float] = {}  # the version at which a key came to rest, until that is told
+        self._pace = 0.0
         self._alarm: asyncio.Task[None] | None = None
         self._getters: deque[asyncio.Future[None]] = deque()
         self._overtaken = 0
@@ -72,6 +85,10 @@ class WorkQueue(Generic[K]):
         """Keys that could be handed out now."""
         return len(self._level)
 
+    def is_urgent(self) -> bool:
+        """Whether a key could be handed out that does not wait in the background."""
+        return len(self._ready[Priority.BACKGROUND]) < len(self._level)
+
     @property
     def delayed(self) -> int:
         """Keys that wait for their time."""
@@ -87,9 +104,15 @@ class WorkQueue(Generic[K]):
         heads = [next(iter(line.values())) for line in self._ready if line]
         return self._clock.monotonic() - min(heads) if heads else 0.0
 
-    def add(self, key: K, *, priority: Priority = Priority.NORMAL) -> None:
-        """Have the key handed out as soon as it is its turn."""
-        if self._closed:
+    @property
+    def pace(self) -> float:
+        """Seconds that a key is in somebody's hands these days: little when there is little to do."""
+        return min(self._pace, LONGEST_PACE)
+
+    def add(self, key: K, *, priority: Priority = Priority.NORMAL, version: float = ANY_VERSION) -> None:
+        """Have the key handed out as soon as it is its turn. `version` is the one of its object that is told, if that
+        is all there is to tell."""
+        if self._closed or self._is_known(key, version):
             return
         if key in self._processing:
             self._again[key] = min(priority, self._again.get(key, priority))
@@ -105,12 +128,14 @@ class WorkQueue(Generic[K]):
         self._ready[priority][key] = self._clock.monotonic()
         self._wake_one()
 
-    def add_after(self, key: K, seconds: float, *, priority: Priority = Priority.NORMAL) -> None:
+    def add_after(
+        self, key: K, seconds: float, *, priority: Priority = Priority.NORMAL, version: float = ANY_VERSION
+    ) -> None:
         """Add the key once that much time has passed; of several such wishes for a key the earliest counts."""
-        if self._closed:
-            return
         if seconds <= 0:
-            self.add(key, priority=priority)
+            self.add(key, priority=priority, version=version)
+            return
+        if self._closed or self._is_known(key, version):
             return
         moment = self._clock.monotonic() + seconds
         known = self._due.get(key)
@@ -172,7 +197,9 @@ class WorkQueue(Generic[K]):
         key, _ = line.popitem(last=False)
         del self._level[key]
         self._due.pop(key, None)
-        self._processing[key] = None
+        self._told.pop(key, None)
+        self._rests.pop(key, None)
+        self._processing[key] = self._clock.monotonic()
         if self._level:
             self._wake_one()
         return key
@@ -182,12 +209,23 @@ class WorkQueue(Generic[K]):
         await self.ready()
         return self.get_nowait()
 
+    def rest(self, key: K, version: float) -> None:
+        """Whoever has the key in hand knows all that its object says up to this version: no need to come back for it.
+
+        What else was wished meanwhile still holds.
+        """
+        if self._told.get(key, ANY_VERSION) <= version:
+            self._again.pop(key, None)
+            self._due.pop(key, None)
+        self._rests[key] = version
+
     def done(self, key: K) -> None:
         """The caller has finished with the key; if it was added meanwhile, it is ready again."""
-        del self._processing[key]
+        took = self._clock.monotonic() - self._processing.pop(key)
+        self._pace += (took - self._pace) / 16
         priority = self._again.pop(key, None)
         if priority is not None:
-            self.add(key, priority=priority)
+            self.add(key, priority=priority, version=self._told.get(key, ANY_VERSION))
 
     def close(self) -> None:
         """Hand out nothing more and forget what waits; keys in somebody's hands may still be given back."""
@@ -197,6 +235,8 @@ class WorkQueue(Generic[K]):
         self._schedule.clear()
         self._again.clear()
         self._failures.clear()
+        self._told.clear()
+        self._rests.clear()
         for line in self._ready:
             line.clear()
         if self._alarm is not None:
@@ -205,6 +245,16 @@ class WorkQueue(Generic[K]):
         for waiter in self._getters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _is_known(self, key: K, version: float) -> bool:
+        """Whether a wish tells only of what the key rests at; if not, it is noted how far it goes."""
+        rests = self._rests.get(key)
+        if rests is not None:
+            if version <= rests:
+                return True
+            del self._rests[key]  # what comes now is newer
+        self._told[key] = max(version, self._told.get(key, 0.0))
+        return False
 
     def _next_line(self) -> OrderedDict[K, float]:
         """The most urgent line, or after PATIENCE keys in a row the line behind it, so that none waits for ever."""
@@ -244,7 +294,7 @@ class WorkQueue(Generic[K]):
             elif moment <= self._clock.monotonic():
                 heapq.heappop(self._schedule)
                 _, priority = self._due.pop(key)
-                self.add(key, priority=priority)
+                self.add(key, priority=priority, version=self._told.get(key, ANY_VERSION))
                 if next(moved) % SLICE == 0:
                     await asyncio.sleep(0)
             else:

@@ -288,6 +288,7 @@ class CompositeReconciler:
             why = applied.dispute or "its pipeline gives something else each time it is run"
             self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
         is_blind = work.is_blind(outcome, self._tools.pipelines.is_blind)
+        left = version_left(before, work.xr, told or work.xr) if is_blind else ""
         depends = work.dependencies() | {named(each, work.xr) for each in (*decided.references, *watched)}
         expires = None if outcome.ttl is None else self._bench.clock.now().timestamp() + outcome.ttl
         self._fleet.remember(
@@ -305,7 +306,7 @@ class CompositeReconciler:
                 requirements=dict(outcome.requirements),
                 intents=applied.intents,
                 status=intended,
-                version=version_left(before, work.xr, told or work.xr) if is_blind else "",
+                version=left,
                 resources=work.surroundings if is_blind and not applied.writes else b"",
                 published_keys=self._published_keys,
                 generation=int(work.xr["metadata"].get("generation") or 0),
@@ -318,7 +319,7 @@ class CompositeReconciler:
         self._watch()
         if applied.errors:
             raise failure_of(applied.errors)
-        return self._come_back(work.xr, expires)
+        return self._come_back(work.xr, expires, rests_at="" if applied.writes else left)
 
     async def _tell(
         self, work: Pass, outcome: PipelineOutcome, decided: Plan, applied: Applied, watched: list[Object]
@@ -398,7 +399,7 @@ class CompositeReconciler:
         self._teller.event(xr, "Normal", "ReconcileRequestHandled", f"Handled the reconcile request {token}")
         return True
 
-    def _come_back(self, xr: Object, expires: float | None) -> Result:
+    def _come_back(self, xr: Object, expires: float | None, *, rests_at: str = "") -> Result:
         """When to look again although nothing changed: when an answer expires, as often as the user asks, and when an
         XR that was held back has been quiet."""
         quiet = self._fleet.guard.quiet_in(key_of(xr))
@@ -408,7 +409,8 @@ class CompositeReconciler:
         interval = _annotation(xr, POLL_INTERVAL_ANNOTATION)
         if interval and _is_duration(interval):
             waits.append(max(MIN_POLL_SECONDS, parse_duration(interval) / 1e9))
-        return Result(requeue_after=min(waits) * self._bench.rng.uniform(0.9, 1.1)) if waits else Result()
+        after = min(waits) * self._bench.rng.uniform(0.9, 1.1) if waits else None
+        return Result(requeue_after=after, rests_at=rests_at)
 
     def _read_settings(self, xr: Object) -> ReadSettings:
         features = self._bench.features
