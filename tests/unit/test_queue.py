@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planform.client.waits import Backoff, time_limit
 from planform.clock import VirtualClock
-from planform.reconcile.queue import PATIENCE, Priority, QueueClosed, WorkQueue
+from planform.reconcile.queue import ANY_VERSION, PATIENCE, Priority, QueueClosed, WorkQueue
 
 NO_JITTER = Backoff(first=1, most=30, jitter=0)
 
@@ -291,18 +291,18 @@ async def test_what_is_told_of_a_version_at_which_a_key_rests_does_not_bring_it_
     assert (len(queue), queue.delayed) == (0, 0)
 
 
-@pytest.mark.parametrize("wish", [{"version": 7}, {}])
-async def test_anything_newer_than_where_it_rests_brings_a_key_back(wish: dict[str, float]) -> None:
+@pytest.mark.parametrize("version", [7, ANY_VERSION])
+async def test_anything_newer_than_where_it_rests_brings_a_key_back(version: float) -> None:
     queue = make_queue(VirtualClock())
     for before_the_end in (True, False):
         queue.add("a", version=5)
         key = await queue.get()
         if before_the_end:
-            queue.add(key, **wish)
+            queue.add(key, version=version)
         queue.rest(key, 6)
         queue.done(key)
         if not before_the_end:
-            queue.add(key, **wish)
+            queue.add(key, version=version)
         assert drain(queue) == ["a"]
 
 
