@@ -17,24 +17,43 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import orjson
 
-from planform.app import Settings, open_control_plane, run_loop
+from planform.app import ControlPlane, Settings, open_control_plane, run_loop
 from planform.controllers import compositions
+from planform.store import Store
 from tests.faults.composition_cycle import PHASES, Cycle
 from tests.faults.failpoints import Failpoints, Point
 
 _SECONDS = 60
 
 
+class Life(Protocol):
+    """What a control plane goes through over and over again, and everything that must then hold."""
+
+    store: Store
+
+    async def define(self) -> None: ...
+
+    async def act(self, phase: str) -> None: ...
+
+    async def settle(self, phase: str) -> None: ...
+
+    async def rest(self) -> None: ...
+
+    async def check_history(self, since: int) -> None: ...
+
+
 class Order:
     """What one process is to do."""
 
+    phases: tuple[str, ...] = PHASES
+
     def __init__(self, directory: Path, order: dict[str, Any]) -> None:
         self.directory = directory
-        self.claimed: bool = order["claimed"]
+        self.order = order
         self.died_in: str = order.get("died_in", "")
         self.since: int = order.get("since", 0)
         self.define: bool = order.get("define", False)
@@ -42,36 +61,43 @@ class Order:
         self.armed = Point(*order["armed"]) if order.get("armed") else None
         self.again: int | None = order.get("again")
 
-    async def carry_out(self) -> None:
-        points = Failpoints()
+    def life(self, plane: ControlPlane) -> Life:
+        return Cycle(plane, claimed=self.order["claimed"])
+
+    def prepare(self, points: Failpoints) -> None:
+        """Say where this process may die, and hurry it where nobody cares."""
         points.surround_writers_and_callers()
         # Counts are written once a second by default: each phase would wait for it, and none of them is about it.
         compositions.COUNTS_EVERY = 0.01  # type: ignore[misc]
+
+    async def carry_out(self) -> None:
+        points = Failpoints()
+        self.prepare(points)
         async with open_control_plane(Settings(data=self.directory)) as plane:
             plane.core.store.subscribe(points.committed)
             try:
-                await self._use(Cycle(plane, claimed=self.claimed), points)
+                await self._use(self.life(plane), points)
             except Exception:
                 _fail()  # as it is now: closing in order might mend what is wrong, and would hide where it was
 
-    async def _use(self, cycle: Cycle, points: Failpoints) -> None:
+    async def _use(self, cycle: Life, points: Failpoints) -> None:
         if self.define:
             await cycle.define()
         if self.died_in:
             points.reset(self.again)
-            await _go_through(cycle, PHASES[PHASES.index(self.died_in) :], points)
+            await _go_through(cycle, self.phases[self.phases.index(self.died_in) :], points)
             await cycle.check_history(self.since)
         await cycle.rest()
         if self.cycle:
             since = cycle.store.revision
             _say(since=since)
             points.reset(self.armed)
-            await _go_through(cycle, PHASES, points)
+            await _go_through(cycle, self.phases, points)
             await cycle.check_history(since)
         _say(points=[list(point) for point in points.met])
 
 
-async def _go_through(cycle: Cycle, phases: tuple[str, ...], points: Failpoints) -> None:
+async def _go_through(cycle: Life, phases: tuple[str, ...], points: Failpoints) -> None:
     for phase in phases:
         _say(phase=phase)
         points.phase = phase
@@ -99,9 +125,9 @@ def _obey(order: Order) -> None:
     os._exit(0)
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, order_of: type[Order] = Order) -> None:
     for line in sys.stdin.buffer:
-        order = Order(directory, orjson.loads(line))
+        order = order_of(directory, orjson.loads(line))
         process = os.fork()
         if process == 0:
             _obey(order)
