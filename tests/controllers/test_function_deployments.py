@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from planform.api.kinds import Object, gvk
-from planform.api.names import RUNTIME_CONFIG
+from planform.api.names import (
+    CRD,
+    FUNCTION,
+    FUNCTION_REVISION,
+    LOCK,
+    PROVIDER,
+    PROVIDER_REVISION,
+    RUNTIME_CONFIG,
+    SECRET,
+)
+from planform.apiserver import certificates
 from planform.client.informer import Change
-from planform.client.protocol import Client
+from planform.client.kubeconfig import find_connection
+from planform.client.kubernetes import KubernetesClient
+from planform.client.protocol import Client, Patch, PatchType
 from planform.controllers.workbench import Workbench
+from planform.packages.building import Source, assemble
 from planform.packages.fetching import RegistryPackages
-from planform.packages.runtimes.deployments import DEPLOYMENT, REVISION_LABEL
+from planform.packages.runtimes.cluster_authority import CLIENT_SECRET, ROOT_SECRET, describe
+from planform.packages.runtimes.deployments import DEPLOYMENT, NETWORK_POLICY, REVISION_LABEL, SERVICE
 from planform.packages.runtimes.host import Draining
 from planform.packages.runtimes.kubernetes import ClusterRuntime
-from tests.controllers.composing import Platform
-from tests.controllers.test_function_rollout import Rollout
+from planform.packages.xpkg import package_of
+from tests.controllers.composing import Platform, a_process
+from tests.controllers.test_function_rollout import FUNCTION_NAME, Rollout
 from tests.harness.kubelet import Kubelet, kubelet, reach
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import all_controllers, condition_of, eventually, kubernetes_bench
+from tests.harness.packaging import meta, server_program
+from tests.harness.planes import (
+    all_controllers,
+    condition_of,
+    eventually,
+    kubernetes_bench,
+    read,
+    until_condition,
+)
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -41,8 +66,10 @@ class Cluster(Rollout):
     def __init__(self, bench: Workbench, data: Path, namespace: str, node: Kubelet) -> None:
         super().__init__(bench, data)
         self.platform = Platform(bench.client, namespace)
+        self.data = data
         self.namespace = namespace
         self.node = node
+        self.runtime = ClusterRuntime(namespace, Draining(quiet=0.3, longest=2.0), reach)
 
     async def configure(self, **runtime: Any) -> None:
         """Have pods of all functions run on the node, with this in their container."""
@@ -66,6 +93,23 @@ class Cluster(Rollout):
         """By revision."""
         listed = await self.client.list(DEPLOYMENT, namespace=self.namespace)
         return {each["metadata"]["labels"][REVISION_LABEL]: each for each in listed.items}
+
+    async def at_rest(self) -> None:
+        """Wait until nothing of what runs functions is written any more."""
+
+        async def state() -> list[Any]:
+            kinds = (DEPLOYMENT, SERVICE, SECRET)
+            found = [await self.client.list(kind, namespace=self.namespace) for kind in kinds]
+            found += [await self.client.list(kind) for kind in (LOCK, FUNCTION)]
+            revisions = [each["metadata"]["resourceVersion"] for each in await self.revisions()]
+            return [*revisions, *(each["metadata"]["resourceVersion"] for page in found for each in page.items)]
+
+        async def quiet() -> bool:
+            before = await state()
+            await asyncio.sleep(0.5)
+            return before == await state()
+
+        await eventually(quiet, "nothing happens any more")
 
     def failed_calls(self) -> list[str]:
         """What callers were answered that was not an answer, as the metrics count it."""
@@ -115,10 +159,11 @@ async def reconciling(cluster: Cluster, xrs: Sequence[Object]) -> AsyncIterator[
 
 
 @pytest.fixture
-async def cluster(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def machine(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path) -> AsyncIterator[Cluster]:
     data = tmp_path / "data"
     data.mkdir()
     async with kubernetes_bench(kubernetes_engine) as bench:
+        await _forget_others(bench.client)
         registry = RegistryPackages(data / "packages", bench.client, clock=bench.clock, rng=bench.rng)
 
         async def image(name: str) -> tuple[Sequence[str], Mapping[str, str]]:
@@ -130,15 +175,17 @@ async def cluster(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path
         await bench.client.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique, "labels": restricted}}
         )
-        runtime = ClusterRuntime(unique, Draining(quiet=0.3, longest=2.0), reach)
-        async with (
-            kubelet(kubernetes_engine, bench.client, unique, image=image, volumes=tmp_path / "volumes") as node,
-            all_controllers(bench, data=data, cluster=runtime),
-        ):
+        async with kubelet(kubernetes_engine, bench.client, unique, image=image, volumes=tmp_path / "volumes") as node:
             cluster = Cluster(bench, data, unique, node)
-            await cluster.platform.define()
             await cluster.configure()
             yield cluster
+
+
+@pytest.fixture
+async def cluster(machine: Cluster) -> AsyncIterator[Cluster]:
+    async with all_controllers(machine.bench, data=machine.data, cluster=machine.runtime):
+        await machine.platform.define()
+        yield machine
 
 
 async def test_revisions_take_over_and_drain_without_a_failed_call(cluster: Cluster, unique: str) -> None:
@@ -162,20 +209,16 @@ async def test_revisions_take_over_and_drain_without_a_failed_call(cluster: Clus
             return set(await cluster.deployments()) == {new} and not pods.items
 
         await eventually(old_is_gone, "nothing of the old revision runs")
-        before = {each["metadata"]["name"] for each in await _pods(client, unique)}
+        before = await _pod_names(client, unique)
         await cluster.configure(args=["--debug"])
 
         async def rolled() -> bool:
-            names = {each["metadata"]["name"] for each in await _pods(client, unique)}
-            return bool(names) and not names & before
+            found = await _pod_names(client, unique)
+            return bool(found) and not found & before
 
         await eventually(rolled, "the pods run with other arguments")
         rounds = heard.rounds
-
-        async def called_since() -> bool:
-            return heard.rounds > rounds + 2
-
-        await eventually(called_since, "the new pods were called")
+        await eventually(lambda: _is(heard.rounds > rounds + 2), "the new pods were called")
     for xr in xrs:
         await platform.ready(xr)
     assert heard.failures == []
@@ -183,5 +226,164 @@ async def test_revisions_take_over_and_drain_without_a_failed_call(cluster: Clus
     assert await cluster.versions(xrs) == [second] * len(xrs)
 
 
+async def test_a_restart_writes_nothing_and_what_others_change_is_put_right(
+    machine: Cluster, kubernetes_engine: RealKubernetes, unique: str
+) -> None:
+    cluster, bench = machine, machine.bench
+    cluster.publish(f"v1-{unique}")
+    async with a_process(bench, unique, cluster.data, cluster=cluster.runtime):
+        await cluster.install(f"v1-{unique}")
+        await cluster.at_rest()
+    [before] = (await cluster.deployments()).values()
+    writes: list[str] = []
+    connection = find_connection(clock=bench.clock, path=kubernetes_engine.kubeconfig)
+
+    def note() -> None:
+        writes.append("a write")
+
+    async with KubernetesClient(connection, clock=bench.clock, rng=bench.rng, fence=note) as client:
+        again = replace(bench, client=client)
+        async with a_process(again, unique, cluster.data, cluster=cluster.runtime) as platform:
+            assert platform.controllers is not None
+            live, runtimes = platform.controllers.functions, "runtimes"
+
+            async def serves() -> bool:
+                return any(each.ready for each in live.catalogue.versions(FUNCTION_NAME))
+
+            await eventually(serves, "the function that ran before serves")
+            await platform.controllers.bench.plane.synced(runtimes)
+            await cluster.at_rest()
+            assert writes == []
+
+            service = (await client.list(SERVICE, namespace=unique)).items[0]
+            await cluster.platform.edit(SERVICE, service, {"spec": {"selector": {"extra": "theirs"}}})
+            await cluster.platform.edit(DEPLOYMENT, before, {"spec": {"progressDeadlineSeconds": 77}})
+            await cluster.client.delete(NETWORK_POLICY, before["metadata"]["name"], namespace=unique)
+
+            async def is_back() -> bool:
+                return await read(cluster.client, NETWORK_POLICY, before["metadata"]["name"], unique) is not None
+
+            await eventually(is_back, "the policy that somebody deleted is there again")
+            theirs = (await cluster.deployments())[before["metadata"]["labels"][REVISION_LABEL]]
+            assert theirs["spec"]["progressDeadlineSeconds"] == 77, "what nobody here wants to be otherwise stays"
+            image = {"spec": {"template": {"spec": {"containers": [{"name": "package-runtime", "image": "x"}]}}}}
+            patch = Patch(PatchType.STRATEGIC, image)
+            await cluster.client.patch(DEPLOYMENT, before["metadata"]["name"], patch, namespace=unique)
+
+            async def is_ours() -> bool:
+                [found] = (await cluster.deployments()).values()
+                return _image(found) == _image(before)
+
+            await eventually(is_ours, "the image that somebody changed is what it was")
+    await cluster.client.delete(FUNCTION, FUNCTION_NAME)
+
+
+async def test_a_certificate_near_its_end_is_replaced_while_the_function_serves(cluster: Cluster, unique: str) -> None:
+    cluster.publish(f"v1-{unique}")
+    await cluster.install(f"v1-{unique}")
+    platform, client = cluster.platform, cluster.client
+    await platform.compose(cluster.step())
+    xrs = [await platform.create("one")]
+    await cluster.until_versions(xrs, [f"v1-{unique}"])
+    [revision] = await cluster.deployments()
+    root = await client.get(SECRET, ROOT_SECRET, namespace=unique)
+    ca, key = (base64.b64decode(root["data"][name]) for name in ("tls.crt", "tls.key"))
+    now = cluster.bench.clock.now()
+    names = [revision, f"{revision}.{unique}", f"{revision}.{unique}.svc"]
+    old = certificates.server(ca, key, names, now, now + timedelta(days=10))
+    data = {"tls.crt": old.certificate, "tls.key": old.key}
+    secret = f"{revision}-tls-server"
+
+    async with reconciling(cluster, xrs) as heard:
+        before = await _pod_names(client, unique)
+        encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
+        patch = Patch(PatchType.MERGE, {"data": encoded})
+        await client.patch(SECRET, secret, patch, namespace=unique)
+
+        async def renewed() -> bool:
+            found = describe((await client.get(SECRET, secret, namespace=unique))["data"])
+            return found is not None and found.not_after > now + timedelta(days=300)
+
+        await eventually(renewed, "the certificate is another")
+
+        async def rolled() -> bool:
+            found = await _pod_names(client, unique)
+            return bool(found) and not found & before
+
+        await eventually(rolled, "pods with the new certificate have taken over")
+        await client.delete(SECRET, CLIENT_SECRET, namespace=unique)
+        rounds = heard.rounds
+        await eventually(lambda: _is(heard.rounds > rounds + 2), "the new pods were called")
+    await platform.ready(xrs[0])
+    assert heard.failures == []
+    assert cluster.failed_calls() == []
+
+
+async def test_a_provider_runs_with_an_account_that_may_do_what_its_kinds_need(
+    cluster: Cluster, kubernetes_engine: RealKubernetes, unique: str
+) -> None:
+    group = f"{unique}.example.net"
+    crd = {
+        "apiVersion": CRD.api_version,
+        "kind": CRD.kind,
+        "metadata": {"name": f"buckets.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": {"kind": "Bucket", "plural": "buckets"},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+            ],
+        },
+    }
+    documents = [("meta", meta("Provider", "provider-bucket")), ("object", crd)]
+    program = server_program("v1", "import time\nprint('working', flush=True)\ntime.sleep(600)\n")
+    image = assemble(cluster.blobs, Source(package_of(documents)), program)
+    reference = f"registry.example.org/acme/provider-bucket:v1-{unique}"
+    cluster.blobs.remember(reference, image.descriptor)
+    provider = await cluster.client.apply(
+        {
+            "apiVersion": PROVIDER.api_version,
+            "kind": PROVIDER.kind,
+            "metadata": {"name": f"provider-{unique}"},
+            "spec": {"package": reference, "runtimeConfigRef": {"name": unique}},
+        },
+        manager="user",
+        force=True,
+    )
+    await until_condition(cluster.client, provider, "Healthy")
+    [account] = await cluster.deployments()
+    who = f"--as=system:serviceaccount:{unique}:{account}"
+    allowed = kubernetes_engine.kubectl("auth", "can-i", "delete", f"buckets.{group}", who, check=False)
+    refused = kubernetes_engine.kubectl("auth", "can-i", "get", "pods", who, check=False)
+    assert (allowed.strip(), refused.strip()) == ("yes", "no")
+    assert b"working" in next(iter(cluster.node.logs.values()))
+    await cluster.client.delete(PROVIDER, f"provider-{unique}")
+
+
+async def _forget_others(client: Client) -> None:
+    """Take away what only a garbage collector would: revisions of packages that other tests have deleted."""
+    kinds = (FUNCTION_REVISION, PROVIDER_REVISION)
+    for kind in kinds:
+        await client.delete_collection(kind)
+
+    async def are_gone() -> bool:
+        return not any([(await client.list(kind)).items for kind in kinds])
+
+    await eventually(are_gone, "revisions of other tests are gone")
+
+
 async def _pods(client: Client, namespace: str) -> list[Object]:
     return (await client.list(POD, namespace=namespace)).items
+
+
+async def _pod_names(client: Client, namespace: str) -> set[str]:
+    return {each["metadata"]["name"] for each in await _pods(client, namespace)}
+
+
+async def _is(told: bool) -> bool:
+    return told
+
+
+def _image(deployment: Object) -> str:
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])

@@ -33,7 +33,7 @@ from aiohttp import WSMsgType, web
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import SECRET
 from planform.client.protocol import Client, Patch, PatchType
-from planform.errors import ApiError, Conflict, NotFound
+from planform.errors import ApiError, Conflict, NotFound, PlanformError
 from tests.harness.kubernetes import RealKubernetes
 
 NODE: Final = GroupVersionKind("", "v1", "Node")
@@ -234,9 +234,14 @@ class Kubelet:
         """Run a server as long as its pod is wanted; one that ends by itself is started again."""
         assert self.image is not None
         places = {each["mountPath"]: mounts[each["name"]] for each in container.get("volumeMounts") or ()}
-        words, variables = await self.image(container["image"])
+        try:
+            words, variables = await self.image(container["image"])
+        except PlanformError:  # there is no such image, and the pod does not come up
+            return
         environment = {**variables, **_environment(pod, container, places)}
-        words = [*words, *(container.get("args") or ()), f"--address={reach(address)}:{_port(container)}"]
+        words = [*words, *(container.get("args") or ())]
+        if port := _port(container):
+            words.append(f"--address={reach(address)}:{port}")
         while pod["metadata"]["uid"] not in self._leaving:
             await self._process(pod["metadata"]["name"], container["name"], words, environment)
             await asyncio.sleep(0.05)
@@ -361,7 +366,8 @@ def _environment(pod: Object, container: Mapping[str, Any], places: Mapping[str,
 
 
 def _port(container: Mapping[str, Any]) -> int:
-    return next(int(each["containerPort"]) for each in container["ports"] if each.get("name") == "grpc")
+    """Where a function serves; 0 for what is none."""
+    return next((int(each["containerPort"]) for each in container["ports"] if each.get("name") == "grpc"), 0)
 
 
 async def _until_open(address: str, container: Mapping[str, Any]) -> None:
