@@ -161,7 +161,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         await compositions.synced()
         await _expect_composites(parts.client, population)
         selectors = parts.features.enabled("FunctionRevisionSelectors")
-        users = FunctionUsers(parts.plane, population, functions, selectors_enabled=selectors)
+        users = FunctionUsers(parts.plane, population, functions, metrics=parts.metrics, selectors_enabled=selectors)
         users.start()
         installed = FunctionController(bench, functions, packaging, users, external=parts.external_functions)
         installed.start()

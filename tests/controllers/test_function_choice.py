@@ -119,9 +119,13 @@ async def test_a_revision_says_whether_it_is_in_use_and_is_kept_as_long_as_it_is
     about = {"apiVersion": "pkg.crossplane.io/v1", "kind": "FunctionRevision", "metadata": {"name": first}}
     used = await until_condition(platform.client, about, "InUse", "True", reason="ChosenByPipelines")
     assert used["status"]["users"] == 1
-    for version in ("v0.10.0", "v0.11.0", "v0.11.1"):
-        last = await install(platform, version, revisionHistoryLimit=1, activeRevisionLimit=1)
-    kind = last and used["kind"]
+    assert platform.controllers is not None
+    shown = platform.controllers.bench.metrics.render(openmetrics=False)
+    assert f'planform_function_revision_users{{function="templates",revision="{first}"}} 1' in shown
+    assert f'function_run_builtin_total{{function_name="go-templating",function_revision="{first}"}}' in shown
+    for version in ("v0.10.0", "v0.11.0"):
+        await install(platform, version, revisionHistoryLimit=1, activeRevisionLimit=1)
+    last = await install(platform, "v0.11.1", revisionHistoryLimit=1, activeRevisionLimit=1)
 
     async def names() -> set[str]:
         listed = await platform.client.list(FUNCTION_REVISION)
@@ -130,7 +134,7 @@ async def test_a_revision_says_whether_it_is_in_use_and_is_kept_as_long_as_it_is
     async def collected() -> bool:
         return await names() == {first, last}
 
-    await eventually(collected, f"of every unused {kind} only the current one is left")
+    await eventually(collected, "of the unused revisions only the current one is left")
     kept = await until_condition(platform.client, about, "InUse", "True")
     assert kept["spec"]["desiredState"] == "Inactive", "the limit counts; what is pinned is not deleted"
     await platform.client.delete(platform.kind, xr["metadata"]["name"], namespace=platform.namespace)

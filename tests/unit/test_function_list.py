@@ -116,6 +116,8 @@ async def test_people_activate_where_it_is_left_to_them(
     assert (await planform("function", "activate", "ready")).stdout.endswith(" is now active\n")
     again = await planform("function", "activate", "ready", "--revision", "2")
     assert again.stdout.endswith(" is already active\n")
+    told = json.loads((await planform("function", "activate", "ready", "--revision", "2", "-o", "json")).stdout)
+    assert (told["state"], told["changed"]) == ("Active", False)
     assert (await planform("function", "deactivate", "ready", "--revision", "1")).stdout.endswith(" is now inactive\n")
     found = (await plane.client.list(FUNCTION_REVISION)).items
     assert {each["spec"]["revision"]: each["spec"]["desiredState"] for each in found} == {1: "Inactive", 2: "Active"}

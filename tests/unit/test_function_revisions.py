@@ -80,6 +80,10 @@ async def test_the_log_of_a_revision_is_shown(plane: ControlPlane, planform: Run
     note = Logs(logs_directory(data), clock=SystemClock()).writer(first)
     for number in range(5):
         note(f"line {number}")
+    as_json = (await planform("logs", "ready", "--revision", "1", "--data", str(data), "-o", "json")).stdout
+    told = [json.loads(each) for each in as_json.splitlines()]
+    assert told[-1]["revision"].startswith("ready-")
+    assert {"revision", "line"} == set(told[-1])
     shown = (await planform("logs", "ready", "--revision", "1", "--tail", "2", "--data", str(data))).stdout
     assert [line.partition(" ")[2] for line in shown.splitlines()] == ["line 3", "line 4"]
 

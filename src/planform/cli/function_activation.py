@@ -9,6 +9,7 @@ import click
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
 from planform.cli.connection import MANAGER, Connected, connection_options, run
+from planform.cli.output import output_option, write_data
 from planform.client.protocol import Patch, PatchType
 from planform.errors import NotFound, UsageError
 
@@ -16,22 +17,24 @@ from planform.errors import NotFound, UsageError
 @click.command()
 @click.argument("name")
 @click.option("--revision", default="", metavar="NAME|NUMBER", help="Which one.  [default: the newest]")
+@output_option("text", "json", "yaml", "name", default="text")
 @connection_options
-def activate(name: str, revision: str, kubeconfig: Path | None, context: str) -> None:
+def activate(name: str, revision: str, output: str, kubeconfig: Path | None, context: str) -> None:
     """Have a revision of the function NAME serve, beside those that do already."""
-    _switch(name, revision, "Active", kubeconfig, context)
+    _switch(name, revision, "Active", output, kubeconfig, context)
 
 
 @click.command()
 @click.argument("name")
 @click.option("--revision", required=True, metavar="NAME|NUMBER", help="Which one.")
+@output_option("text", "json", "yaml", "name", default="text")
 @connection_options
-def deactivate(name: str, revision: str, kubeconfig: Path | None, context: str) -> None:
+def deactivate(name: str, revision: str, output: str, kubeconfig: Path | None, context: str) -> None:
     """Have a revision of the function NAME serve no longer. Pipelines that ask for it fail from then on."""
-    _switch(name, revision, "Inactive", kubeconfig, context)
+    _switch(name, revision, "Inactive", output, kubeconfig, context)
 
 
-def _switch(name: str, revision: str, state: str, kubeconfig: Path | None, context: str) -> None:
+def _switch(name: str, revision: str, state: str, output: str, kubeconfig: Path | None, context: str) -> None:
     async def act(connected: Connected) -> tuple[str, bool]:
         await _check_policy(connected, name, state)
         found = (await connected.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")).items
@@ -43,7 +46,12 @@ def _switch(name: str, revision: str, state: str, kubeconfig: Path | None, conte
         return chosen["metadata"]["name"], True
 
     chosen, changed = run(kubeconfig, context, act)
-    click.echo(f"{chosen} is {'now' if changed else 'already'} {state.lower()}")
+    if output == "name":
+        click.echo(chosen)
+    elif output == "text":
+        click.echo(f"{chosen} is {'now' if changed else 'already'} {state.lower()}")
+    else:
+        write_data({"name": chosen, "state": state, "changed": changed}, output)
 
 
 async def _check_policy(connected: Connected, name: str, state: str) -> None:

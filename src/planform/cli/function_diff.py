@@ -17,7 +17,7 @@ from planform.api.names import FUNCTION_REVISION, PACKAGE_LABEL
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.output import is_terminal, output_option, say, write_data
 from planform.client.informer import list_pages
-from planform.errors import Forbidden, UsageError
+from planform.errors import Forbidden, NotFound, UsageError
 from planform.machinery import yamlish
 from planform.packages.revisions import VERSION_LABEL
 from planform.rollout import FUNCTION_DIFFS_PATH as PATH
@@ -131,6 +131,13 @@ async def _compare(connected: Connected, old: str, new: str, wanted: Sequence[st
 async def _ask(connected: Connected, path: str, **query: str) -> Any:
     try:
         return (await connected.transport.request("GET", path, query=query, repeatable=True)).json()
+    except NotFound as error:
+        if "function revision" in error.message:
+            raise
+        raise UsageError(
+            f"{connected.server} keeps no record of runs to compare with",
+            hint="function diff asks an embedded control plane (planform up)",
+        ) from error
     except Forbidden as error:
         error.hint = f"runs show what functions were sent; let a ClusterRole `get` the nonResourceURL {PATH}/*"
         raise

@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 
 import click
+import orjson
 
 from planform.api.names import FUNCTION_REVISION, PACKAGE_LABEL
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.function_activation import choose
+from planform.cli.output import output_option, write_data
 from planform.cli.places import default_data_directory
 from planform.errors import UsageError
 from planform.packages.runtimes.logs import Follower, last_lines, log_file, logs_directory
@@ -29,11 +31,22 @@ _LOOK_EVERY = 0.2
     envvar="PLANFORM_DATA",
     help="The data directory of the control plane.  [default: ~/.local/share/planform]",
 )
+@output_option("text", "json", "yaml", default="text")
 @connection_options
 def logs(
-    name: str, revision: str, tail: int, follow: bool, data: Path | None, kubeconfig: Path | None, context: str
+    name: str,
+    revision: str,
+    tail: int,
+    follow: bool,
+    data: Path | None,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
 ) -> None:
-    """Show the log of a revision of the function NAME, which must run on this machine."""
+    """Show the log of a revision of the function NAME, which must run on this machine.
+
+    As JSON, every line is an object of its own; as YAML, an item of one list.
+    """
 
     async def find(connected: Connected) -> str:
         found = (await connected.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")).items
@@ -48,13 +61,22 @@ def logs(
         )
     follower = Follower(path)
     for line in last_lines(path, tail):
-        click.echo(line)
+        _show(chosen, line, output)
     try:
         while follow:
             for line in follower.read():
-                click.echo(line)
+                _show(chosen, line, output)
             time.sleep(_LOOK_EVERY)
     except KeyboardInterrupt:
         pass
     finally:
         follower.close()
+
+
+def _show(revision: str, line: str, output: str) -> None:
+    if output == "text":
+        click.echo(line)
+    elif output == "json":
+        click.echo(orjson.dumps({"revision": revision, "line": line}))
+    else:
+        write_data([{"revision": revision, "line": line}], output)

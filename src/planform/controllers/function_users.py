@@ -21,6 +21,7 @@ from planform.functions.errors import ResolutionError
 from planform.functions.resolution import Request, resolve
 from planform.reconcile.plane import Plane
 from planform.reconcile.sources import Subscription
+from planform.telemetry.metrics import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,13 @@ class FunctionUsers:
     """Counts on demand; tells of functions whose counts may be others."""
 
     def __init__(
-        self, plane: Plane, population: Population, live: LiveFunctions, *, selectors_enabled: bool = True
+        self,
+        plane: Plane,
+        population: Population,
+        live: LiveFunctions,
+        *,
+        metrics: Registry | None = None,
+        selectors_enabled: bool = True,
     ) -> None:
         self._plane = plane
         self._population = population
@@ -46,6 +53,14 @@ class FunctionUsers:
         self._names: dict[str, set[str]] = {}  # by label: the Compositions that XRs name
         self._subscribers: list[Callable[[str], None]] = []
         self._subscription: Subscription | None = None
+        metrics = metrics or Registry()
+        self._gauge = metrics.gauge(
+            "planform_function_revision_users",
+            "XRs with a step that chooses a function revision.",
+            ["function", "revision"],
+        )
+        self._shown: set[tuple[str, str]] = set()
+        metrics.before_render(self._refresh)
 
     def start(self) -> None:
         if self._subscription is None:
@@ -78,6 +93,16 @@ class FunctionUsers:
         return frozenset(
             name for name, (_, steps) in self._steps.items() if any(step.function == function for step in steps)
         )
+
+    def _refresh(self) -> None:
+        """Bring the gauge up to date; only somebody who reads metrics pays for it."""
+        functions = {step.function for _, steps in self._steps.values() for step in steps}
+        found = {(name, each): count for name in functions for each, count in self.users(name).items()}
+        for gone in self._shown - found.keys():
+            self._gauge.remove(*gone)
+        for labels, count in found.items():
+            self._gauge.labels(*labels).set(count)
+        self._shown = set(found)
 
     def _steps_of(self, revision: str, label: str) -> tuple[_Step, ...]:
         known = self._steps.get(revision)

@@ -39,7 +39,9 @@ class InProcessRunner:
         self._find: Find = functions if callable(functions) else {each.name: each for each in functions}.get
         metrics = metrics or Registry()
         self._calls = metrics.counter(
-            "function_run_builtin_total", "Calls of functions that ship with planform.", ("function_name",)
+            "function_run_builtin_total",
+            "Calls of functions that ship with planform.",
+            ("function_name", "function_revision"),
         )
         self._slow = metrics.counter(
             "function_builtin_slow_calls_total", "Calls that held the loop longer than they should.", ("function_name",)
@@ -59,7 +61,7 @@ class InProcessRunner:
         function = self._find(name)
         if function is None:
             raise FunctionNotFound(f'there is no built-in "{name}"', function=revision.function)
-        self._calls.labels(name).inc()
+        self._calls.labels(name, revision.name).inc()
         try:
             if not callable(function):
                 return await function.run(request, timeout=timeout)

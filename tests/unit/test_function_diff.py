@@ -1,0 +1,274 @@
+"""`planform function diff` as users run it, against a control plane over HTTP, and how it draws what it finds.
+
+One Function names different functions one after the other, so that its revisions really differ: built-in ones, and one
+that desires nothing of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from click.testing import CliRunner, Result
+
+from planform.api.kinds import Object
+from planform.api.names import FUNCTION
+from planform.app import ControlPlane, Settings, open_control_plane
+from planform.cli.function_diff import _change_lines, _means, _named
+from planform.cli.main import root
+from planform.composition.pipeline import PipelineOutcome
+from planform.errors import UsageError
+from planform.functions.values import Ready, Resource, State
+from planform.rollout.differences import changes_between, masked
+from tests.controllers.composing import Platform
+from tests.harness.function_server import function_server
+from tests.harness.planes import eventually, until_condition
+
+Run = Callable[..., Awaitable[Result]]
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+TEMPLATE = """
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  annotations:
+    gotemplating.fn.crossplane.io/composition-resource-name: settings
+    gotemplating.fn.crossplane.io/ready: "True"
+data:
+  size: "{{ .observed.composite.resource.spec.size }}"
+"""
+INPUT = {
+    "apiVersion": "gotemplating.fn.crossplane.io/v1beta1",
+    "kind": "GoTemplate",
+    "source": "Inline",
+    "inline": {"template": TEMPLATE},
+}
+PACKAGES = {
+    "templates": "crossplane-contrib/function-go-templating:v0.9.0",
+    "again": "crossplane-contrib/function-go-templating:v0.10.0",
+    "nothing": "registry.example.org/acme/function-nothing:v0.5.0",
+    "refuses": "crossplane-contrib/function-patch-and-transform:v0.8.2",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    """With the function `fn` in four revisions, the first of which two XRs use."""
+    data = tmp_path_factory.mktemp("plane")
+    with function_server(tmp_path_factory.mktemp("server"), "nothing") as server:
+        async with open_control_plane(Settings(data=data)) as plane:
+            await prepare(plane, server.target)
+            yield plane
+
+
+async def prepare(plane: ControlPlane, target: str) -> None:
+    platform = Platform(plane.client, "diff", controllers=plane.controllers)
+    await install(plane, "templates")
+    await platform.define()
+    await platform.compose(
+        {
+            "step": "render",
+            "functionRef": {"name": "fn"},
+            "functionRevisionSelector": {"matchLabels": {"is": "templates"}},
+            "input": INPUT,
+        }
+    )
+    xrs = [await platform.create(name, spec={"size": size}) for name, size in (("one", 1), ("two", 2))]
+    for xr in xrs:
+        await platform.ready(xr)
+    await platform.at_rest(*xrs)
+    await install(plane, "again")
+    await install(plane, "nothing", {"planform.dev/endpoint": target})
+    await install(plane, "refuses")
+
+
+async def install(plane: ControlPlane, name: str, annotations: dict[str, str] | None = None) -> None:
+    function = {
+        "apiVersion": FUNCTION.api_version,
+        "kind": "Function",
+        "metadata": {"name": "fn", "labels": {"is": name}, "annotations": annotations or {}},
+        "spec": {"package": PACKAGES[name], "revisionHistoryLimit": 4, "activeRevisionLimit": 4},
+    }
+    applied = await plane.client.apply(function, manager="user", force=True)
+    await until_condition(plane.client, applied, "Installed", observedGeneration=applied["metadata"]["generation"])
+
+
+@pytest.fixture
+def diff(plane: ControlPlane) -> Run:
+    async def run(*arguments: str) -> Result:
+        command = ["function", "diff", *arguments, "--kubeconfig", str(plane.kubeconfig)]
+        return await asyncio.to_thread(CliRunner().invoke, root, command)
+
+    return run
+
+
+@in_one_loop
+async def test_revisions_that_answer_alike_change_nothing(diff: Run) -> None:
+    done = await diff("fn:1", "fn:2", "--exit-code")
+    assert done.exit_code == 0, done.exception
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("fn: fn-")
+    assert lines[1:] == ["  2 unchanged", "  0 changed"]
+
+
+@in_one_loop
+async def test_what_would_be_lost_is_shown_and_counted(diff: Run) -> None:
+    done = await diff("fn:v0.9.0", "fn:v0.5.0")
+    assert done.exit_code == 0
+    assert "App/one-diff (default)" in done.stdout
+    assert '--- step "render", resource "settings" (old)' in done.stdout
+    assert "-  size: '1'" in done.stdout or '-  size: "1"' in done.stdout
+    assert "-# ready: true" in done.stdout
+    assert "2 changed, of which 2 would lose resources" in done.stdout
+    assert (await diff("fn:1", "fn:3", "--exit-code")).exit_code == 1
+
+
+@in_one_loop
+async def test_what_would_fail_is_told_once_for_all_that_fail_alike(diff: Run) -> None:
+    done = await diff("fn:1", "fn:4")
+    assert done.exit_code == 0
+    assert "App/one-diff (default), App/two-diff (default)\nwould fail: " in done.stdout
+    assert "  2 would fail" in done.stdout
+    back = await diff("fn:4", "fn:1", "--summary")
+    assert "  2 fail now, and would not" in back.stdout
+    assert "would no longer fail" not in back.stdout
+
+
+@in_one_loop
+async def test_programs_get_json_or_yaml(diff: Run) -> None:
+    told = json.loads((await diff("fn:1", "fn:3", "-o", "json")).stdout)
+    assert told["function"] == "fn"
+    assert told["summary"] == {
+        "xrs": 2,
+        "unchanged": 0,
+        "changed": 2,
+        "failed": 0,
+        "mended": 0,
+        "skipped": 0,
+        "losingResources": 2,
+    }
+    [one, _] = told["items"]
+    assert (one["kind"], one["name"], one["outcome"], one["lost"]) == ("App", "one-diff", "changed", ["settings"])
+    assert one["changes"][0]["before"]["object"]["data"] == {"size": "1"}
+    assert yaml.safe_load((await diff("fn:1", "fn:3", "--summary", "-o", "yaml")).stdout)["summary"] == told["summary"]
+
+
+@in_one_loop
+async def test_only_the_xrs_that_are_asked_for_are_compared(diff: Run) -> None:
+    for words in (["--xr", "app/two-diff"], ["--xr", "apps.diff.example.org/two-diff"], ["--xr", "App/two-diff"]):
+        told = json.loads((await diff("fn:1", "fn:3", *words, "-o", "json")).stdout)
+        assert [each["name"] for each in told["items"]] == ["two-diff"]
+    assert "2 XRs" in (await diff("fn:1", "fn:2", "-n", "default")).stdout
+    elsewhere = await diff("fn:1", "fn:2", "-n", "elsewhere")
+    assert "0 XRs" in elsewhere.stdout
+    assert 'no XR has a step of function "fn"' in elsewhere.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["fn:1", "fn:9"], 'there is no function revision "fn:9"'),
+        (["fn:1", "fn:2", "--xr", "app/nobody"], 'no XR "app/nobody" has a step of function "fn"'),
+        (["fn:1", "fn:2", "--xr", "nobody"], '"nobody" names no XR'),
+    ],
+)
+@in_one_loop
+async def test_what_is_not_there_is_named(diff: Run, words: list[str], problem: str) -> None:
+    done = await diff(*words)
+    assert isinstance(done.exception, UsageError)
+    assert problem in str(done.exception)
+
+
+@in_one_loop
+async def test_an_xr_that_never_ran_is_not_compared_and_says_why(plane: ControlPlane, diff: Run) -> None:
+    platform = Platform(plane.client, "diff", controllers=plane.controllers)
+    xr = await platform.create("three", spec={"size": 3})
+    await platform.ready(xr)
+    await platform.at_rest(xr)
+    plane.controllers.journal.forget(xr["metadata"]["uid"])
+    done = await diff("fn:1", "fn:2")
+    assert "App/three-diff (default)\nnot compared: no run of it is recorded" in done.stdout
+    assert "  1 not compared" in done.stdout
+    await plane.client.delete(platform.kind, xr["metadata"]["name"], namespace="default")
+
+    async def is_forgotten() -> bool:
+        return len(await plane.controllers.diffs.xrs("fn")) == 2
+
+    await platform.gone(xr)
+    await eventually(is_forgotten, "an XR that is gone is not compared")
+
+
+# -- how it is drawn
+
+
+def outcome(context: Object | None = None, **resources: Resource) -> PipelineOutcome:
+    return PipelineOutcome(State(resources=dict(resources)), context or {}, (), (), {}, (), None, ())
+
+
+def config(**data: str) -> Resource:
+    return Resource({"kind": "ConfigMap", "data": data})
+
+
+def shown(old: PipelineOutcome, new: PipelineOutcome, *secrets: bytes) -> list[str]:
+    changes = masked(changes_between("step", old, new), frozenset(secrets))
+    return [line for change in changes for line in _change_lines(change.value())]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (outcome(a=config(x="1")), outcome(a=config(x="1")), []),
+        (outcome(), outcome(a=config(x="1")), ["+data:", "+  x: '1'", "+kind: ConfigMap"]),
+        (
+            outcome(a=config(x="1")),
+            outcome(a=Resource({"kind": "ConfigMap", "data": {"x": "1"}}, ready=Ready.TRUE)),
+            ["+# ready: true"],
+        ),
+        (outcome({"k": 1}), outcome({"k": 2}), ["-k: 1", "+k: 2"]),
+        (
+            outcome(a=Resource({"kind": "ConfigMap"}, {"password": b"a"})),
+            outcome(a=Resource({"kind": "ConfigMap"}, {"password": b"b"})),
+            ['step "step", resource "a": secret values differ'],
+        ),
+    ],
+    ids=["nothing", "a resource that comes", "readiness", "context", "connection details"],
+)
+def test_each_sort_of_change_is_shown(old: PipelineOutcome, new: PipelineOutcome, expected: list[str]) -> None:
+    lines = [line for line in shown(old, new) if not line.startswith(("---", "+++", "@@", " "))]
+    assert sorted(line.replace('"1"', "'1'") for line in lines) == sorted(expected)
+
+
+def test_secret_values_are_never_shown() -> None:
+    old, new = outcome(a=config(p="first-password")), outcome(a=config(p="second-password"))
+    lines = "\n".join(shown(old, new, b"first-password", b"second-password"))
+    assert "password" not in lines.replace("secret values differ", "")
+    assert "secret values differ" in lines
+
+
+@pytest.mark.parametrize(
+    ("word", "means"),
+    [
+        ("app/one", True),
+        ("Apps/one", True),
+        ("app.example.org/one", True),
+        ("app.other.org/one", False),
+        ("app/two", False),
+        ("one", False),
+    ],
+)
+def test_an_xr_is_named_as_users_name_it(word: str, means: bool) -> None:
+    assert _means(word, {"kind": "App.example.org", "namespace": "", "name": "one"}) is means
+
+
+def test_a_revision_is_named_by_itself_its_number_or_its_version() -> None:
+    labels = {"pkg.crossplane.io/package": "fn", "pkg.crossplane.io/version": "v1.0.0"}
+    revision: dict[str, Any] = {"metadata": {"name": "fn-abc", "labels": labels}, "spec": {"revision": 3}}
+    assert {_named([revision], word) for word in ("fn-abc", "fn:3", "fn:v1.0.0")} == {"fn-abc"}
+    with pytest.raises(UsageError, match="no function revision") as caught:
+        _named([revision], "fn:v1.0.1")
+    assert "fn:v1.0.0" in (caught.value.hint or "")
