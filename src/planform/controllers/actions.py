@@ -22,7 +22,7 @@ from planform.store import Store
 
 if TYPE_CHECKING:
     from planform.blueprints.catalogue import PhaseCatalogue
-    from planform.blueprints.contract import Surroundings
+    from planform.blueprints.contract import ContainerTasks, Surroundings
     from planform.blueprints.logs import PhaseLogs
     from planform.client.kubeconfig import Connection
     from planform.controllers.action_uses import FunctionUses
@@ -52,10 +52,17 @@ class PhaseFunctions:
     @cached_property
     def here(self) -> Surroundings:
         from planform.blueprints.contract import Surroundings
-        from planform.blueprints.functions.containers import find_containers
 
-        containers = find_containers() if self.engine == "embedded" else None
+        containers = self._containers() if self.engine == "embedded" else None
         return Surroundings(engine=self.engine, data=self.data, connection=self.connection, containers=containers)
+
+    def _containers(self) -> ContainerTasks | None:
+        """What runs images on this machine: Podman, or runc with images that are kept below our data."""
+        from planform.blueprints.functions.containers import find_containers
+        from planform.controllers.image_tasks import find_image_tasks
+
+        podman = find_containers()
+        return podman if podman is not None or self.data is None else find_image_tasks(self.data / "task-images")
 
     @cached_property
     def _guard(self) -> BlueprintGuard:

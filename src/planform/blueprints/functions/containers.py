@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import uuid
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,12 @@ from typing import Final
 
 from planform.blueprints.contract import ContainerTask
 from planform.blueprints.errors import PhaseFailed
+from planform.blueprints.functions.processes import Exit
 from planform.sandbox.child import Child, start_child
 
 MOST_PROCESSES: Final = 256
 _CHUNK: Final = 64 << 10
+_TAIL: Final = 1024
 _KILL_SECONDS: Final = 20.0
 _PODMAN_FAILED: Final = frozenset({125, 126, 127})
 """Exit codes by which Podman says that it is not the command that failed: an image that cannot be had, say."""
@@ -44,41 +46,12 @@ class Podman:
     async def run(self, task: ContainerTask, output: Callable[[bytes], None], /) -> int:
         """The exit code of the command. Raises PhaseFailed if there is no container, or it takes too long."""
         name = f"planform-{uuid.uuid4().hex}"
-        scratch = Path(tempfile.mkdtemp(prefix="planform-container-"))
-        tail = bytearray()
-
-        def heard(chunk: bytes) -> None:
-            tail.extend(chunk)
-            del tail[:-1024]
-            output(chunk)
-
-        child: Child | None = None
-        ended = False
-        try:
-            child = await start_child(
-                self.command(task, name),
-                scratch=scratch,
-                environment=task.environment,
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=STDOUT,
-            )
-            async with asyncio.timeout(task.seconds):
-                await _listen(child, heard)
-                await child.exited.wait()
-            ended = True
-        except TimeoutError as error:
-            raise PhaseFailed(f"the container of {task.image} took longer than {task.seconds:g} s") from error
-        finally:
-            if child is not None:
-                if not ended:
-                    await self._kill(name, scratch)
-                await child.end()
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
-        if child.code in _PODMAN_FAILED:
-            said = " ".join(tail.decode(errors="replace").strip().splitlines()[-3:])
-            raise PhaseFailed(f"no container of {task.image}: {said}")
-        return child.code
+        # A container does not end with the client that started it.
+        kill = [self.program, "rm", "--force", "--time=0", name]
+        ended = await attend(self.command(task, name), task, output, environment=task.environment, kill=kill)
+        if ended.code in _PODMAN_FAILED:
+            raise PhaseFailed(f"no container of {task.image}: {ended.last_words}")
+        return ended.code
 
     def command(self, task: ContainerTask, name: str) -> list[str]:
         """The command line. The task's command replaces the image's own, as in a pod."""
@@ -99,16 +72,55 @@ class Podman:
             *rest,
         ]
 
-    async def _kill(self, name: str, scratch: Path) -> None:
-        """End the container: it does not end with the client that started it."""
-        command = [self.program, "rm", "--force", "--time=0", name]
-        killer = await start_child(
-            command, scratch=scratch, environment={}, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+
+async def attend(
+    command: Sequence[str],
+    task: ContainerTask,
+    output: Callable[[bytes], None],
+    *,
+    environment: Mapping[str, str],
+    kill: Sequence[str],
+) -> Exit:
+    """Run the client of a container runtime to its end, and pass on what it prints.
+
+    Raises PhaseFailed if that takes longer than the task may. Then, and if this is cancelled, `kill` is run as well.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="planform-container-"))
+    tail = bytearray()
+
+    def heard(chunk: bytes) -> None:
+        tail.extend(chunk)
+        del tail[:-_TAIL]
+        output(chunk)
+
+    child: Child | None = None
+    ended = False
+    try:
+        child = await start_child(
+            command, scratch=scratch, environment=environment, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
         )
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_KILL_SECONDS):
-                await killer.exited.wait()
-        await killer.end()
+        async with asyncio.timeout(task.seconds):
+            await _listen(child, heard)
+            await child.exited.wait()
+        ended = True
+    except TimeoutError as error:
+        raise PhaseFailed(f"the container of {task.image} took longer than {task.seconds:g} s") from error
+    finally:
+        if child is not None:
+            if not ended:
+                await _quietly(kill, scratch)
+            await child.end()
+        await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+    return Exit(child.code, " ".join(tail.decode(errors="replace").strip().splitlines()[-3:]))
+
+
+async def _quietly(command: Sequence[str], scratch: Path) -> None:
+    """Run a command that nobody listens to, for a while."""
+    child = await start_child(command, scratch=scratch, environment={}, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_KILL_SECONDS):
+            await child.exited.wait()
+    await child.end()
 
 
 async def _listen(child: Child, heard: Callable[[bytes], None]) -> None:

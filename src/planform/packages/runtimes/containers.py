@@ -39,14 +39,14 @@ def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory
     """
     if wanted.kubeconfig is not None:
         flags = wanted.settings.args
-        mounts = [_bind(wanted.kubeconfig.parent, _ACCOUNT), *_resolving()]
+        mounts = [bound(wanted.kubeconfig.parent, _ACCOUNT), *resolving()]
         environment = {
             **surroundings(wanted),
             **provider_surroundings(wanted, f"{_ACCOUNT}/{wanted.kubeconfig.name}"),
         }
     else:
         flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={CERTIFICATES}")
-        mounts = [_bind(certificates, CERTIFICATES), *_resolving()]
+        mounts = [bound(certificates, CERTIFICATES), *resolving()]
         environment = {**surroundings(wanted), "TLS_SERVER_CERTS_DIR": CERTIFICATES}
     bundle = _write_bundle(
         wanted,
@@ -85,6 +85,11 @@ def _runc(directory: Path) -> tuple[str, ...]:
     runc = find_runc()
     if runc is None:
         raise NotRunnable("the package is a container image, and runc, which runs those here, is not installed")
+    return runc_command(runc, directory)
+
+
+def runc_command(runc: str, directory: Path) -> tuple[str, ...]:
+    """How to call it, with the state of containers kept in the directory."""
     return runc, "--rootless", "true", "--root", str(directory / "runc")
 
 
@@ -99,33 +104,58 @@ def _write_bundle(
 ) -> Path:
     if not wanted.executable.entrypoint:
         raise NotRunnable("the package does not say which program to run: its image has no entrypoint")
+    config = container_config(
+        wanted.executable.root,
+        command,
+        {"HOME": "/tmp", **environment},
+        mounts,
+        name=wanted.revision,
+        directory=wanted.executable.working_directory,
+        network=network,
+    )
+    return write_bundle(bundle, config)
+
+
+def write_bundle(bundle: Path, config: Object) -> Path:
+    """A directory from which runc runs a container."""
     make_private_directory(bundle)
-    write_private(bundle / "config.json", orjson.dumps(_config(wanted, command, environment, mounts, network=network)))
+    write_private(bundle / "config.json", orjson.dumps(config))
     return bundle
 
 
-def _config(
-    wanted: Wanted, command: Sequence[str], environment: Mapping[str, str], mounts: Sequence[Object], *, network: bool
+def container_config(
+    root: Path,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    mounts: Sequence[Object] = (),
+    *,
+    name: str,
+    directory: str = "",
+    network: bool = False,
+    writable: bool = False,
+    most_memory: int | None = None,
 ) -> Object:
-    variables = {"PATH": _PATH, "HOME": "/tmp", **environment}
+    """What runc has to know of a container; `writable` lets it change the files of its root."""
+    limits = [{"type": "RLIMIT_DATA", "hard": most_memory, "soft": most_memory}] if most_memory is not None else []
     return {
         "ociVersion": "1.0.2",
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
             "args": list(command),
-            "env": [f"{name}={value}" for name, value in variables.items()],
-            "cwd": wanted.executable.working_directory or "/",
+            "env": [f"{key}={value}" for key, value in {"PATH": _PATH, **environment}.items()],
+            "cwd": directory or "/",
             "noNewPrivileges": True,
             "capabilities": {},
+            "rlimits": limits,
         },
-        "root": {"path": str(wanted.executable.root), "readonly": True},
-        "hostname": wanted.revision,
+        "root": {"path": str(root), "readonly": not writable},
+        "hostname": name,
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},
             _tmpfs("/dev", "mode=755", "size=64k", options=("nosuid", "strictatime")),
             _tmpfs("/dev/shm", "mode=1777", "size=16m"),
-            _tmpfs("/tmp", "mode=1777", "size=64m"),
+            *(() if writable else (_tmpfs("/tmp", "mode=1777", "size=64m"),)),
             *mounts,
         ],
         "linux": {
@@ -144,14 +174,16 @@ def _tmpfs(where: str, *data: str, options: Sequence[str] = ("nosuid", "nodev", 
     return {"destination": where, "type": "tmpfs", "source": "tmpfs", "options": [*options, *data]}
 
 
-def _bind(source: Path, where: str) -> Object:
-    return {"destination": where, "type": "bind", "source": str(source), "options": ["rbind", "ro", "nosuid", "nodev"]}
+def bound(source: Path, where: str, *, writable: bool = False) -> Object:
+    """A mount of something of this machine."""
+    options = ["rbind", "rw" if writable else "ro", "nosuid", "nodev"]
+    return {"destination": where, "type": "bind", "source": str(source), "options": options}
 
 
-def _resolving() -> list[Object]:
+def resolving() -> list[Object]:
     """What it takes to look up names on the network that it shares."""
     files = (Path("/etc/resolv.conf"), Path("/etc/hosts"))
-    return [_bind(file.resolve(), str(file)) for file in files if file.is_file()]
+    return [bound(file.resolve(), str(file)) for file in files if file.is_file()]
 
 
 def _quoted(*words: str) -> str:
