@@ -48,6 +48,7 @@ _NEVER_SENT: Final = re.compile(
 )
 _TOO_LARGE: Final = re.compile(r"larger than max \((\d+)")
 _TLS: Final = re.compile(r"ssl|tls|certificate|handshake", re.IGNORECASE)
+_LOOK_AGAIN: Final = 0.05
 _Code = grpc.StatusCode
 
 
@@ -90,6 +91,10 @@ class _Connection:
 
 
 DETERMINISTIC_METADATA = "planform-deterministic"
+
+
+class _Moved(Exception):
+    """Nobody answered, and meanwhile the revision serves somewhere else, or was started anew."""
 
 
 class GrpcRunner:
@@ -140,21 +145,25 @@ class GrpcRunner:
 
     async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
         """Raises the FunctionErrors of transports; none of them is about another revision."""
-        connection = self._connect(revision)
-        with connection.in_use():
-            return await self._run(revision, connection, request, timeout)
+        deadline = time.monotonic() + timeout
+        while True:
+            connection = self._connect(revision)
+            try:
+                with connection.in_use():
+                    return await self._run(revision, connection, request, deadline)
+            except _Moved:
+                continue
 
     async def _run(
-        self, revision: FunctionRevision, connection: _Connection, request: FunctionRequest, timeout: float
+        self, revision: FunctionRevision, connection: _Connection, request: FunctionRequest, deadline: float
     ) -> FunctionResponse:
-        deadline = time.monotonic() + timeout
         try:
             data = await self._codec.encode(request)
         except (TypeError, ValueError, OverflowError) as error:
             raise FunctionRefused(f"the request cannot be sent: {error}", revision=revision) from error
         async with AsyncExitStack() as turn:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                     await turn.enter_async_context(connection.gate.turn(_asker(request)))
             except TimeoutError as error:
                 raise FunctionTimedOut(
@@ -243,7 +252,9 @@ class GrpcRunner:
                     return await self._call_beta(revision, connection, data, deadline)
                 left = give_up - time.monotonic()
                 if code is _Code.UNAVAILABLE and _NEVER_SENT.search(details) and left > 0:
-                    await _state_change(connection.channel, min(left, 0.5))
+                    await _state_change(connection.channel, min(left, _LOOK_AGAIN))
+                    if self._endpoints.endpoint(revision) != connection.endpoint:
+                        raise _Moved from error
                     continue
                 raise _named(error, revision, self._limits, len(data)) from error
 

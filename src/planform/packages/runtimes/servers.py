@@ -193,8 +193,8 @@ async def until_serving(remote: Remote, clock: Clock) -> None:
     options = [
         ("grpc.ssl_target_name_override", remote.server_name),
         ("grpc.initial_reconnect_backoff_ms", 20),
-        ("grpc.max_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 1000),
+        ("grpc.max_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", int(_PROBE_SECONDS * 1000)),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
     ]
