@@ -38,7 +38,7 @@ from planform.packages.runtimes.host import Draining
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.packages.xpkg import package_of
 from tests.controllers.composing import Platform, a_process
-from tests.controllers.test_function_rollout import FUNCTION_NAME, Rollout
+from tests.controllers.test_function_rollout import FUNCTION_NAME, SOURCE, Rollout
 from tests.harness.kubelet import Kubelet, kubelet, reach
 from tests.harness.kubernetes import RealKubernetes
 from tests.harness.packaging import meta, server_program
@@ -58,6 +58,9 @@ pytestmark = [
 ]
 
 POD = gvk("v1", "Pod")
+SLOW = SOURCE.replace("def greet(", "async def greet(").replace("None:\n", "None:\n    await asyncio.sleep(0.3)\n", 1)
+SLOW = SLOW.replace("from typing", "import asyncio\nfrom typing", 1)
+"""The same function, which takes its time: there is always a call under way."""
 
 
 class Cluster(Rollout):
@@ -192,7 +195,7 @@ async def test_revisions_take_over_and_drain_without_a_failed_call(cluster: Clus
     platform, client = cluster.platform, cluster.client
     first, second = f"v1-{unique}", f"v2-{unique}"
     for version in (first, second):
-        cluster.publish(version)
+        cluster.publish(version, SLOW)
     await cluster.install(first, activeRevisionLimit=1)
     await platform.compose(cluster.step())
     xrs = [await platform.create(f"xr{number}") for number in range(4)]

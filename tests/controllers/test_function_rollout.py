@@ -53,9 +53,9 @@ class Rollout:
         self.platform = Platform(bench.client, "rollout")
         self.blobs = BlobStore(data / "packages" / "blobs")
 
-    def publish(self, version: str) -> None:
+    def publish(self, version: str, source: str = SOURCE) -> None:
         package = package_of([("meta", meta("Function", FUNCTION_NAME, capabilities=["composition"]))])
-        image = assemble(self.blobs, Source(package), server_program(version, SOURCE))
+        image = assemble(self.blobs, Source(package), server_program(version, source))
         self.blobs.remember(f"{REPOSITORY}:{version}", image.descriptor)
 
     async def install(self, version: str, channel: str, **spec: Any) -> Object:
