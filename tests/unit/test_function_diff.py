@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION
 from planform.app import ControlPlane, Settings, open_control_plane
-from planform.cli.function_diff import _change_lines, _means, _named
+from planform.cli.function_diff import _alike, _change_lines, _means, _named
 from planform.cli.main import root
 from planform.composition.pipeline import PipelineOutcome
 from planform.errors import UsageError
@@ -241,6 +241,17 @@ def shown(old: PipelineOutcome, new: PipelineOutcome, *secrets: bytes) -> list[s
 def test_each_sort_of_change_is_shown(old: PipelineOutcome, new: PipelineOutcome, expected: list[str]) -> None:
     lines = [line for line in shown(old, new) if not line.startswith(("---", "+++", "@@", " "))]
     assert sorted(line.replace('"1"', "'1'") for line in lines) == sorted(expected)
+
+
+def test_xrs_for_which_the_same_lines_change_are_shown_once() -> None:
+    def item(name: str, after: str) -> dict[str, Any]:
+        objects = [{"object": {"kind": "ConfigMap", "data": {"of": name, "size": size}}} for size in ("1", after)]
+        change = {"step": "s", "part": "resource", "resource": "a", "before": objects[0], "after": objects[1]}
+        return {"kind": "App", "namespace": "", "name": name, "outcome": "changed", "changes": [change]}
+
+    found = list(_alike([item("one", "2"), item("two", "2"), item("three", "3")]))
+    assert [[each["name"] for each in items] for _, items in found] == [["one", "two"], ["three"]]
+    assert "   of: one" in found[0][0]
 
 
 def test_secret_values_are_never_shown() -> None:

@@ -209,14 +209,15 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {counts['skipped']} not compared"
 
 
-def _alike(items: Sequence[Item]) -> Iterator[tuple[tuple[str, ...], list[Item]]]:
-    """What there is to show, with the XRs for which it is the same."""
-    found: dict[tuple[str, ...], list[Item]] = {}
+def _alike(items: Sequence[Item]) -> Iterator[tuple[list[str], list[Item]]]:
+    """What there is to show, with the XRs for which the same lines come and go; what surrounds these is the first's."""
+    found: dict[tuple[str, ...], tuple[list[str], list[Item]]] = {}
     for item in items:
-        texts = tuple(_shown(item))
+        texts = list(_shown(item))
         if texts:
-            found.setdefault(texts, []).append(item)
-    yield from found.items()
+            key = tuple(line for line in texts if not line.startswith((" ", "@@")))
+            found.setdefault(key, (texts, []))[1].append(item)
+    yield from found.values()
 
 
 def _shown(item: Item) -> Iterator[str]:
