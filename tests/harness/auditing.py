@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _REPLICA = re.compile(r"planform-controllers/\S+ \((?P<identity>[^)]*)\)")
@@ -40,7 +41,7 @@ class Write:
     name: str
     code: int
     received: datetime
-    query: str
+    manager: str  # whom the server holds for the owner of the fields
     request: Any
     response: Any
 
@@ -52,7 +53,7 @@ class Write:
     @property
     def is_guarded(self) -> bool:
         """Whether it can only hit the object it was decided on: by uid or version, or because it makes a new one."""
-        if self.verb == "create":
+        if self.verb == "create" or self.code == 201:
             return True
         body = self.request if isinstance(self.request, dict) else {}
         if self.verb == "delete":
@@ -116,7 +117,7 @@ def _write(event: dict[str, Any]) -> Write:
         name=name,
         code=int((event.get("responseStatus") or {}).get("code") or 0),
         received=datetime.fromisoformat(event["requestReceivedTimestamp"]),
-        query=str(event.get("requestURI") or "").partition("?")[2],
+        manager=parse_qs(urlsplit(event.get("requestURI") or "").query).get("fieldManager", [""])[0],
         request=body,
         response=event.get("responseObject"),
     )

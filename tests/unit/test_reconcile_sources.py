@@ -206,6 +206,39 @@ async def test_a_kind_that_is_no_longer_served_has_no_objects(
     assert ear.take() == ["ADDED a", "DELETED a"]
 
 
+async def test_a_watch_that_is_down_makes_deaf_and_one_that_is_refused_its_kind_does_not(
+    engine: MemoryEngine, clock: VirtualClock, watches: Watches
+) -> None:
+    engine.unserved.add(GEAR)
+    for kind in (WIDGET, GEAR):
+        watches.subscribe(kind, Ear())
+    await settle()
+    assert watches.deaf(0) == []
+    engine.failing = ServiceUnavailable("away")
+    engine.end_streams()
+    for _ in range(50):
+        await clock.advance(1)
+        await settle()
+    assert [scope.gvk for scope in watches.deaf(45)] == [WIDGET, GEAR]
+    assert watches.deaf(60) == []
+    engine.failing = None
+    for _ in range(120):
+        await clock.advance(1)
+        await settle()
+    assert watches.deaf(45) == []
+
+
+async def test_waiting_for_a_watch_ends_when_the_subscription_does(engine: MemoryEngine, watches: Watches) -> None:
+    engine.failing = ServiceUnavailable("away")
+    subscription = watches.subscribe(WIDGET, Ear())
+    waiting = asyncio.create_task(subscription.synced())
+    await settle()
+    assert not waiting.done()
+    subscription.close()
+    with pytest.raises(ServiceUnavailable, match="has ended"):
+        await waiting
+
+
 async def test_an_error_in_one_handler_does_not_reach_the_others(
     engine: MemoryEngine, watches: Watches, caplog: pytest.LogCaptureFixture
 ) -> None:

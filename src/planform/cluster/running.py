@@ -194,7 +194,9 @@ async def open_work(replica: Replica, fence: Fence) -> AsyncIterator[Controllers
             cluster=None if settings.function_runtime == "process" else ClusterRuntime(settings.namespace),
             external_functions=settings.function_runtime == "external",
         )
-        yield await stack.enter_async_context(open_controllers(parts))
+        controllers = await stack.enter_async_context(open_controllers(parts))
+        stack.push_async_callback(plane.stop_all)
+        yield controllers
 
 
 def _authority(settings: ClusterSettings, clock: Clock) -> Pki | None:
@@ -213,7 +215,7 @@ async def _opened(settings: ClusterSettings) -> AsyncIterator[tuple[Replica, int
         gauge.labels(name).set(float(settings.features.enabled(name)))
     async with AsyncExitStack() as stack:
         # Renewals are small and must not wait: they have connections of their own, and fail in time to be tried again.
-        limits = Limits(request_seconds=terms_of(settings.lease_seconds).renew / 3, connections=8)
+        limits = Limits(request_seconds=terms_of(settings.lease_seconds).renew / 2, connections=8)
         coordination = await stack.enter_async_context(settings.client(limits))
         tracer: Tracer = PassTracer()
         if settings.otlp_endpoint:

@@ -41,7 +41,7 @@ from planform.composition.definitions import (
 from planform.composition.xr import XrCondition
 from planform.controllers.departures import Departures
 from planform.controllers.workbench import Workbench
-from planform.controllers.writing import add_finalizer, remove_finalizer, set_status
+from planform.controllers.writing import add_finalizer, remove_finalizer, set_status, upon
 from planform.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound, PlanformError
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_owner, to_self
@@ -181,7 +181,7 @@ class DefinitionController:
             check_replaceable(found, wanted)
             if is_current(found, wanted):
                 return found
-        return await self._client.apply(wanted, manager=MANAGER, force=True)
+        return await self._client.apply(upon(found, wanted), manager=MANAGER, force=True)
 
     async def _grant_roles(self, xrd: Object) -> None:
         """Comes last, since XRs can be served without: a control plane that may not write roles says so and goes on."""
@@ -190,7 +190,7 @@ class DefinitionController:
             if found is not None and _grants(found, role):
                 continue
             try:
-                await self._client.apply(role, manager=MANAGER, force=True)
+                await self._client.apply(upon(found, role), manager=MANAGER, force=True)
             except (Forbidden, Invalid) as error:
                 self._bench.events.record(xrd, "Warning", "RolesNotGranted", error.message, by=NAME)
                 raise

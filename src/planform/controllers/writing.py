@@ -32,6 +32,13 @@ async def merge(
     )
 
 
+def upon(found: Mapping[str, Any] | None, wanted: Object) -> Object:
+    """What to apply so that it hits this very object, and no namesake that has taken its place."""
+    if found is None:
+        return wanted
+    return {**wanted, "metadata": {**wanted["metadata"], "uid": found["metadata"]["uid"]}}
+
+
 async def add_finalizer(client: Client, obj: Object, finalizer: str, *, manager: str = "") -> Object:
     """The object with the finalizer, as stored."""
     present = obj["metadata"].get("finalizers") or []

@@ -48,6 +48,7 @@ class Plane:
         self._clock = clock
         self._grace_seconds = grace_seconds
         self._running: dict[str, _Running] = {}
+        self._stopping = False
 
     def __contains__(self, name: str) -> bool:
         return name in self._running
@@ -57,11 +58,11 @@ class Plane:
         return tuple(sorted(self._running))
 
     def start(self, controller: Controller[K], sources: Iterable[Source[K]] = ()) -> bool:
-        """Run a controller and its watches; False, and nothing happens, if one of that name runs.
+        """Run a controller and its watches; False, and nothing happens, if one of that name runs, or all are stopped.
 
         One that is being stopped runs until its last reconcile has ended: two never reconcile the same keys.
         """
-        if controller.name in self._running:
+        if controller.name in self._running or self._stopping:
             return False
         task = self._tasks.create_task(controller.run(), name=f"controller {controller.name}")
         self._running[controller.name] = _Running(controller, task)
@@ -111,7 +112,9 @@ class Plane:
         await self._end([running])
         return True
 
-    async def _stop_all(self) -> None:
+    async def stop_all(self) -> None:
+        """End every controller for good. Whoever owns what reconciles use calls it before that is closed."""
+        self._stopping = True
         await self._end(list(self._running.values()))
 
     async def _end(self, stopping: list[_Running]) -> None:
@@ -143,4 +146,4 @@ async def open_plane(watches: Watches, *, clock: Clock, grace_seconds: float = 3
         try:
             yield plane
         finally:
-            await plane._stop_all()
+            await plane.stop_all()

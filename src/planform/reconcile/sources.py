@@ -21,7 +21,7 @@ from planform.client.informer import Change, Informer, ObjectKey, key_of, list_p
 from planform.client.protocol import Client
 from planform.client.waits import Backoff
 from planform.clock import Clock
-from planform.errors import PlanformError
+from planform.errors import PlanformError, ServiceUnavailable
 from planform.reconcile.catchup import CatchUp
 from planform.reconcile.queue import ANY_VERSION, K, Priority, WorkQueue
 from planform.telemetry.metrics import Registry
@@ -136,6 +136,7 @@ class Subscription:
         self._level_at: int | None = None  # the version of that list, once it is complete
         self._caught_up = asyncio.Event()
         self._caught_up.set()
+        self._over = asyncio.Event()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -147,7 +148,23 @@ class Subscription:
         self.close()
 
     async def synced(self) -> None:
-        """Wait until the handler has heard of everything that existed when the subscription began."""
+        """Wait until the handler has heard of everything that existed when the subscription began.
+
+        Raises ServiceUnavailable if the subscription is closed before that: a reconcile that waits here ends with it.
+        """
+        if self._caught_up.is_set() and self._shared.informer.is_synced:
+            return
+        heard = asyncio.create_task(self._heard_all(), name=f"synced {self.scope.gvk}")
+        over = asyncio.create_task(self._over.wait(), name=f"closed {self.scope.gvk}")
+        try:
+            await asyncio.wait({heard, over}, return_when=asyncio.FIRST_COMPLETED)
+            if not heard.done():
+                raise ServiceUnavailable(f"the watch of {self.scope.gvk} has ended")
+        finally:
+            heard.cancel()
+            over.cancel()
+
+    async def _heard_all(self) -> None:
         await self._caught_up.wait()
         await self._shared.informer.synced()
 
@@ -155,6 +172,7 @@ class Subscription:
         if self._closed:
             return
         self._closed = True
+        self._over.set()
         if self._listing is not None:
             self._listing.cancel()
         self._watches._leave(self, self._shared)
