@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from planform.api.names import COMPOSITION, CONFIGURATION, CONFIGURATION_REVISION, FUNCTION, LOCK
+from planform.controllers.workbench import Workbench
 from tests.harness.packaging import Installation, installing, meta, server_program
-from tests.harness.planes import condition_of, embedded_bench, eventually, read
+from tests.harness.planes import condition_of, eventually, read
 
 HOME = "registry.example.org/acme"
 
 
 @pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    async with embedded_bench() as bench, installing(bench, tmp_path / "data") as installation:
+async def installation(bench: Workbench, tmp_path: Path) -> AsyncIterator[Installation]:
+    async with installing(bench, tmp_path / "data") as installation:
         yield installation
 
 

@@ -13,16 +13,17 @@ from planform.api.kinds import GroupVersionKind
 from planform.api.names import CRD, FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, RUNTIME_CONFIG
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Patch, PatchType
+from planform.controllers.workbench import Workbench
 from planform.errors import Invalid
 from planform.functions.errors import FunctionError
 from planform.packages.revisions import DIGEST_LABEL, NUMBER_LABEL, VERSION_LABEL
 from tests.harness.packaging import REPOSITORY, Installation, installing, meta, server_program
-from tests.harness.planes import condition_of, embedded_bench, eventually, read
+from tests.harness.planes import condition_of, eventually, read
 
 
 @pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    async with embedded_bench() as bench, installing(bench, tmp_path / "data") as installation:
+async def installation(bench: Workbench, tmp_path: Path) -> AsyncIterator[Installation]:
+    async with installing(bench, tmp_path / "data") as installation:
         yield installation
 
 

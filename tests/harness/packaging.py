@@ -9,8 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
+from planform.api.names import (
+    COMPOSITION,
+    CONFIGURATION,
+    CONFIGURATION_REVISION,
+    CRD,
+    FUNCTION,
+    FUNCTION_REVISION,
+    IMAGE_CONFIG,
+    LOCK,
+    PACKAGE_LABEL,
+    RUNTIME_CONFIG,
+)
 from planform.apiserver.pki import Pki
+from planform.client.kubernetes import KubernetesClient
+from planform.client.protocol import Client
 from planform.controllers.function_catalogue import LiveFunctions, runner
 from planform.controllers.functions import FunctionController, Packaging
 from planform.controllers.packages.configurations import ConfigurationController
@@ -35,6 +48,8 @@ from tests.harness.hosting import SERVER
 from tests.harness.planes import eventually, until_condition
 
 REPOSITORY = "registry.example.org/acme/fn"
+INPUT_GROUP = "fn.example.org"
+"""Of the kinds that functions bring."""
 
 
 def meta(kind: str, name: str, **spec: Any) -> Object:
@@ -172,5 +187,25 @@ async def installing(bench: Workbench, data: Path) -> AsyncIterator[Installation
         lock.start()
         PackageSweep(bench, source, host).start()
         yield Installation(bench, data, source, host, live, run, controller)
+        if isinstance(bench.client, KubernetesClient):
+            await _clean(bench.client)
         for name in ("functions", "configurations", "lock", "package-files"):
             await bench.plane.stop(name)
+
+
+async def _clean(client: Client) -> None:
+    """Leave nothing on a shared cluster, also of what only a garbage collector would take away there."""
+    made = (CONFIGURATION, FUNCTION, CONFIGURATION_REVISION, FUNCTION_REVISION, IMAGE_CONFIG, RUNTIME_CONFIG)
+    for kind in (*made, COMPOSITION):
+        await client.delete_collection(kind)
+    for crd in (await client.list(CRD)).items:
+        if crd["spec"]["group"] == INPUT_GROUP:
+            await client.delete(CRD, crd["metadata"]["name"])
+
+    async def is_empty() -> bool:
+        packages = [(await client.list(kind)).items for kind in made]
+        locked = [each.get("packages") for each in (await client.list(LOCK)).items]
+        brought = [each for each in (await client.list(CRD)).items if each["spec"]["group"] == INPUT_GROUP]
+        return not any((*packages, *locked, brought))
+
+    await eventually(is_empty, "everything that was installed is gone")
