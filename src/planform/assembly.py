@@ -34,6 +34,7 @@ from planform.controllers.nop_kinds import NopKinds
 from planform.controllers.operation_schedules import CronOperationController
 from planform.controllers.operation_watches import WatchOperationController
 from planform.controllers.operations import OperationController
+from planform.controllers.packaged_phases import PackagedPhases
 from planform.controllers.packages.opening import open_cluster_packaging, open_packaging, settled, start_packages
 from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
 from planform.controllers.population import Population
@@ -177,6 +178,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         NopKinds(bench).start()
         actions = Actions(bench, parts.phase_functions)
         actions.start()
+        PackagedPhases(functions, pipelines, parts.phase_functions).start()
         diffs = FunctionDiffs(
             parts.client,
             functions=functions,

@@ -184,6 +184,19 @@ def test_readers_see_whole_registrations_while_others_register() -> None:
     assert seen == sorted(seen)
 
 
+def test_functions_that_are_brought_replace_those_before_and_never_what_is_registered() -> None:
+    found = registry(version("Own", "v0.0.0"))
+    found.bring([version("Own", "v9.0.0"), version("Packaged", "v1.0.0", stable=True)])
+    assert titles(found) == ["Own v0.0.0", "Packaged v1.0.0"]
+    seen = found.generation
+    found.bring([version("Packaged", "v2.0.0", stable=True)])
+    assert titles(found) == ["Own v0.0.0", "Packaged v2.0.0"]
+    assert found.generation > seen
+    with pytest.raises(RegistrationRefused, match="two stable versions"):
+        found.bring([version("Packaged", number, stable=True) for number in ("v3.0.0", "v4.0.0")])
+    assert titles(found) == ["Own v0.0.0", "Packaged v2.0.0"]
+
+
 def test_plug_ins_are_imported_when_somebody_first_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("planform_test_lazy")
     vars(module)["greet"] = phase_function("Greet")(nothing_of(module))

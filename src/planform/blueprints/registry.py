@@ -7,6 +7,9 @@ functions as they were when it looked, whoever registers meanwhile.
 Plug-ins are entry points of the group `planform.phase_functions`. Each names a decorated function or class, a module
 that defines some, or a sequence of these. They are imported when somebody first wants to know what there is; one that
 cannot be imported, or is refused, is left out and told, since it must not stop the others.
+
+Functions of packages that are installed into a control plane come and go while it runs; they are brought, not
+registered, and give way to every registered function of the same name.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class PhaseFunctionRegistry:
 
     def __init__(self, plugins: Callable[[], Iterable[EntryPoint]] = installed_plugins) -> None:
         self._functions: Mapping[str, Mapping[Semver, PhaseFunction]] = {}
+        self._brought: Mapping[str, Mapping[Semver, PhaseFunction]] = {}
         self._plugins: Callable[[], Iterable[EntryPoint]] | None = plugins
         self.generation = 0
         """Counts registrations, for those who keep what they derived from them."""
@@ -72,6 +76,15 @@ class PhaseFunctionRegistry:
             raise RegistrationRefused(f'function "{name}": stable version "{stable}" is not among its versions')
         self._add(added)
 
+    def bring(self, functions: Iterable[PhaseFunction]) -> None:
+        """Have these functions, which come and go while the process runs, in place of those that were brought before.
+
+        A name that is registered stays what it is. Raises RegistrationRefused, and changes nothing, if one of the
+        functions cannot be.
+        """
+        self._brought = _added({}, functions)
+        self.generation += 1
+
     def find(self, name: str, version: str) -> PhaseFunction | None:
         """Exactly this version."""
         wanted = parse_semver(version)
@@ -81,7 +94,7 @@ class PhaseFunctionRegistry:
     def functions(self) -> Mapping[str, Mapping[Semver, PhaseFunction]]:
         """All of them, those of plug-ins too. The map does not change; a later look may give another one."""
         self._load_plugins()
-        return self._functions
+        return {**self._brought, **self._functions} if self._brought else self._functions
 
     @property
     def registered(self) -> Mapping[str, Mapping[Semver, PhaseFunction]]:
@@ -94,17 +107,7 @@ class PhaseFunctionRegistry:
                 yield function
 
     def _add(self, functions: Iterable[PhaseFunction]) -> None:
-        added: dict[str, dict[Semver, PhaseFunction]] = {}
-        for function in functions:
-            number = _checked(function)
-            known = added.setdefault(function.name, dict(self._functions.get(function.name, {})))
-            if number in known:
-                raise RegistrationRefused(f"{function.title} is registered already, as {known[number].version}")
-            known[number] = replace(function, version=version_text(number))
-            stables = sorted(each.version for each in known.values() if each.stable)
-            if len(stables) > 1:
-                raise RegistrationRefused(f'function "{function.name}" has two stable versions: {", ".join(stables)}')
-        self._functions = {**self._functions, **added}
+        self._functions = _added(self._functions, functions)
         self.generation += 1
 
     def _load_plugins(self) -> None:
@@ -119,6 +122,22 @@ class PhaseFunctionRegistry:
                 problems.append(f'plug-in "{plugin.name}" ({plugin.value}): {error}')
                 _logger.error("phase functions of %s are not available", problems[-1])
         self.problems = tuple(problems)
+
+
+def _added(
+    before: Mapping[str, Mapping[Semver, PhaseFunction]], functions: Iterable[PhaseFunction]
+) -> Mapping[str, Mapping[Semver, PhaseFunction]]:
+    added: dict[str, dict[Semver, PhaseFunction]] = {}
+    for function in functions:
+        number = _checked(function)
+        known = added.setdefault(function.name, dict(before.get(function.name, {})))
+        if number in known:
+            raise RegistrationRefused(f"{function.title} is registered already, as {known[number].version}")
+        known[number] = replace(function, version=version_text(number))
+        stables = sorted(each.version for each in known.values() if each.stable)
+        if len(stables) > 1:
+            raise RegistrationRefused(f'function "{function.name}" has two stable versions: {", ".join(stables)}')
+    return {**before, **added}
 
 
 def version_text(number: Semver) -> str:

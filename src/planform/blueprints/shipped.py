@@ -16,9 +16,13 @@ def shipped_catalogue(
     overlay: Path | None = None,
     policy: Policy | None = None,
     plugins: Callable[[], Iterable[EntryPoint]] = installed_plugins,
+    registry: PhaseFunctionRegistry | None = None,
 ) -> PhaseCatalogue:
-    """Raises VersionsInvalid if the build contradicts its own versions file; a broken `overlay` is only told."""
-    registry = PhaseFunctionRegistry(plugins)
+    """Raises VersionsInvalid if the build contradicts its own versions file; a broken `overlay` is only told.
+
+    With a `registry`, others may bring functions to it too; it has `plugins` of its own.
+    """
+    registry = registry if registry is not None else PhaseFunctionRegistry(plugins)
     registry.register(builtin_functions(policy))
     catalogue = PhaseCatalogue(registry)
     if overlay is not None:

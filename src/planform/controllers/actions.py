@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from planform.blueprints.catalogue import PhaseCatalogue
     from planform.blueprints.contract import ContainerTasks, Surroundings
     from planform.blueprints.logs import PhaseLogs
+    from planform.blueprints.registry import PhaseFunctionRegistry
     from planform.client.kubeconfig import Connection
     from planform.controllers.action_uses import FunctionUses
     from planform.controllers.blueprint_guard import BlueprintGuard
@@ -44,10 +45,17 @@ class PhaseFunctions:
     """Finds the Blueprints that ActionSets name, for admission."""
 
     @cached_property
+    def registry(self) -> PhaseFunctionRegistry:
+        """Where packages bring their functions to; those of this build are not here before the catalogue is."""
+        from planform.blueprints.registry import PhaseFunctionRegistry
+
+        return PhaseFunctionRegistry()
+
+    @cached_property
     def catalogue(self) -> PhaseCatalogue:
         from planform.blueprints.shipped import shipped_catalogue
 
-        return shipped_catalogue(overlay=self.overlay)
+        return shipped_catalogue(overlay=self.overlay, registry=self.registry)
 
     @cached_property
     def here(self) -> Surroundings:
