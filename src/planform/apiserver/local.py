@@ -84,7 +84,7 @@ class LocalClient:
     async def create(self, obj: Object, *, manager: str = "", dry_run: bool = False) -> Object:
         served = self._core.registry.find(gvk_of(obj))
         written = await writes.create(self._core, served, _copy(obj), self._request(manager, dry_run))
-        return _decoded(written.value) if written.object is None else _private(written.object)
+        return _answer(written)
 
     async def update(self, obj: Object, *, subresource: str = "", manager: str = "", dry_run: bool = False) -> Object:
         served = self._core.registry.find(gvk_of(obj))
@@ -92,8 +92,7 @@ class LocalClient:
         metadata = obj.get("metadata") or {}
         namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
         if subresource in ("", "status"):
-            written = await writes.update(self._core, served, _copy(obj), request, subresource=subresource)
-            return _decoded(written.value)
+            return _answer(await writes.update(self._core, served, _copy(obj), request, subresource=subresource))
         return await subresources.update(self._core, served, namespace, name, subresource, _copy(obj), request)
 
     async def patch(
@@ -114,7 +113,7 @@ class LocalClient:
             written = await writes.patch(
                 self._core, served, namespace, name, patch.type, body, request, subresource=subresource
             )
-            return _decoded(written.value)
+            return _answer(written)
         return await subresources.patch(self._core, served, namespace, name, subresource, patch.type, body, request)
 
     async def apply(
@@ -134,7 +133,7 @@ class LocalClient:
             force=force,
             subresource=subresource,
         )
-        return _decoded(written.value)
+        return _answer(written)
 
     async def delete(
         self,
@@ -192,8 +191,11 @@ def _copy(value: Any) -> Any:
         raise BadRequest(f"the object is not JSON: {error}") from error
 
 
-def _private(obj: Object) -> Object:
-    """An object that was just made, given away: all of it is the caller's but the sets of owned fields."""
+def _answer(written: writes.Written) -> Object:
+    """What was written, as the caller's own: where it was at hand decoded, only the sets of owned fields are shared."""
+    obj = written.object
+    if obj is None:
+        return _decoded(written.value)
     metadata = obj["metadata"]
     if "managedFields" in metadata:
         metadata["managedFields"] = _copy(metadata["managedFields"])

@@ -6,7 +6,7 @@ verbs and watches never disagree. Compiling is lazy; a kind nobody uses costs a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,8 @@ class Registry:
     _by_gvk: dict[GroupVersionKind, ServedKind] = field(default_factory=dict)
     _by_path: dict[tuple[str, str, str], ServedKind] = field(default_factory=dict)
     _listeners: list[Callable[[], None]] = field(default_factory=list)
+    _of_resource: dict[tuple[str, str], tuple[ServedKind, ...]] = field(default_factory=dict)
+    _of_kind: dict[tuple[str, str], tuple[ServedKind, ...]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[ServedKind]:
         return iter(self._by_gvk.values())
@@ -173,8 +175,21 @@ class Registry:
     def at_path(self, group: str, version: str, plural: str) -> ServedKind | None:
         return self._by_path.get((group, version, plural))
 
-    def of_resource(self, group: str, plural: str) -> list[ServedKind]:
-        return [served for path, served in self._by_path.items() if path[0] == group and path[2] == plural]
+    def of_resource(self, group: str, plural: str) -> Sequence[ServedKind]:
+        """Every version of a resource."""
+        found = self._of_resource.get((group, plural))
+        if found is None:
+            found = tuple(served for path, served in self._by_path.items() if path[0] == group and path[2] == plural)
+            self._of_resource[group, plural] = found
+        return found
+
+    def of_kind(self, group: str, kind: str) -> Sequence[ServedKind]:
+        """Every version of a kind."""
+        found = self._of_kind.get((group, kind))
+        if found is None:
+            found = tuple(each for each in self if each.kind.group == group and each.kind.kind == kind)
+            self._of_kind[group, kind] = found
+        return found
 
     def storage_kinds(self) -> list[ServedKind]:
         """One served kind for each resource in the store: the one in the storage version, else any."""
@@ -190,6 +205,8 @@ class Registry:
         return any(path[0] == group and path[1] == version for path in self._by_path)
 
     def _changed(self) -> None:
+        self._of_resource.clear()
+        self._of_kind.clear()
         for listener in self._listeners:
             listener()
 

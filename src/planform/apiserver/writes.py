@@ -150,7 +150,7 @@ async def update(
         fresh: Object = {**obj, "metadata": {**metadata}}
         return fresh
 
-    return await modify(core, served, key, replaced, request, subresource=subresource, unknown=unknown)
+    return await modify(core, served, key, replaced, request, subresource=subresource, unknown=unknown, replacing=True)
 
 
 async def patch(
@@ -279,8 +279,12 @@ async def modify(
     unknown: list[str] | None = None,
     patching: bool = False,
     applying: bool = False,
+    replacing: bool = False,
 ) -> Written:
-    """Change an existing object on its newest version; the loop turns only for kinds with a conversion webhook."""
+    """Change an existing object on its newest version; the loop turns only for kinds with a conversion webhook.
+
+    `replacing` promises that `change` makes a new object, with metadata that have been cleaned.
+    """
     findings = [] if unknown is None else unknown
     while True:
         entry = core.store.head(key)
@@ -290,12 +294,14 @@ async def modify(
         try:
             if served.conversion is None:
                 old = decode(served, entry)
-                current = old if applying else decode(served, entry)  # an apply shares nothing with what it is given
+                # An apply shares nothing with what it is given, and a replacement takes nothing from it.
+                current = old if applying or replacing else decode(served, entry)
             else:
                 old, current = [(await decode_any(core, served, [entry]))[0] for _ in range(2)]
             new = change(current)
             found = list(findings)
-            _settle_metadata(served, key, new, old, found, applying=applying)
+            sent = new["metadata"] if replacing else meta.clean(new, found)
+            _settle_metadata(served, key, new, old, sent, applying=applying)
             _confine(served, new, old, subresource)
             validation.admit(
                 core,
@@ -327,7 +333,7 @@ async def modify(
             return Written(encode(new), gone=finished)
         if finished:
             return await _finish(core, served, key, entry, new, old, stored)
-        return Written(await _stage(core, served, key, new, stored))
+        return Written(await _stage(core, served, key, new, stored), object=new)
 
 
 def unmoved(core: Core, key: Key, entry: Entry) -> bool:
@@ -336,11 +342,8 @@ def unmoved(core: Core, key: Key, entry: Entry) -> bool:
     return head is not None and head.rv == entry.rv
 
 
-def _settle_metadata(
-    served: ServedKind, key: Key, new: Object, old: Object, unknown: list[str], *, applying: bool
-) -> None:
-    """The new object's metadata: what clients own from the client, everything else from the stored object."""
-    sent = meta.clean(new, unknown)
+def _settle_metadata(served: ServedKind, key: Key, new: Object, old: Object, sent: Object, *, applying: bool) -> None:
+    """The new object's metadata: what clients own from what the client sent, everything else from the stored object."""
     stored = old["metadata"]
     wanted = sent.get("resourceVersion")
     if wanted and wanted != "0" and wanted != stored["resourceVersion"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
@@ -28,13 +28,13 @@ class Backoff:
         return min(self.first * 2.0**doublings, self.most) * (1.0 - self.jitter * rng.random())
 
 
-@asynccontextmanager
-async def time_limit(clock: Clock, seconds: float) -> AsyncIterator[None]:
+def time_limit(clock: Clock, seconds: float) -> AbstractAsyncContextManager[object]:
     """Cancel the block and raise TimeoutError once that much time has passed on this clock."""
-    if isinstance(clock, SystemClock):
-        async with asyncio.timeout(seconds):
-            yield
-        return
+    return asyncio.timeout(seconds) if isinstance(clock, SystemClock) else _limit_on(clock, seconds)
+
+
+@asynccontextmanager
+async def _limit_on(clock: Clock, seconds: float) -> AsyncIterator[None]:
     deadline = clock.monotonic() + seconds
     async with asyncio.timeout(None) as scope:
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from planform.api.kinds import Object
 from planform.client.protocol import Client
-from planform.clock import Clock
+from planform.clock import Clock, timestamp
 from planform.errors import PlanformError
 from planform.machinery.names import child_name
 from planform.telemetry.metrics import Registry
@@ -95,7 +95,7 @@ class Events:
     def _event(self, about: Mapping[str, Any], kind: EventKind, reason: str, message: str, by: str) -> Object:
         metadata = about["metadata"]
         now = self._clock.now()
-        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = timestamp(now)
         self._count += 1
         name = child_name(f"{metadata['name']}.", str(metadata.get("uid", "")), f"{now.isoformat()} {self._count}")
         namespace = metadata.get("namespace") or "default"

@@ -9,7 +9,7 @@ from typing import Any
 
 from planform.client.protocol import Client
 from planform.client.waits import Backoff
-from planform.clock import Clock
+from planform.clock import Clock, timestamp
 from planform.controllers.recording import Events
 from planform.features import FeatureGates
 from planform.reconcile.controller import Controller, Result
@@ -64,4 +64,4 @@ class Workbench:
 
     def timestamp(self) -> str:
         """Now, as conditions write it."""
-        return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(self.clock.now())

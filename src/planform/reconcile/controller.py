@@ -85,7 +85,7 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._clock = clock
         self._gate = gate
-        self._tracer: Tracer = tracer if tracer is not None else PassTracer()
+        self._tracer = None if isinstance(tracer, PassTracer) else tracer
         self._slots = asyncio.Semaphore(concurrency)
         self._timeout = timeout
         self._give_up_seconds = give_up_seconds
@@ -159,8 +159,10 @@ class Controller(Generic[K]):
     async def _within_time(self, key: K) -> Result:
         deadline = self._clock.monotonic() + self._timeout
         try:
-            with self._tracer.span("reconcile", attributes={"controller": self.name, "key": str(key)}):
-                async with time_limit(self._clock, self._timeout):
+            async with time_limit(self._clock, self._timeout):
+                if self._tracer is None:
+                    return await self._reconcile(key)
+                with self._tracer.span("reconcile", attributes={"controller": self.name, "key": str(key)}):
                     return await self._reconcile(key)
         except TimeoutError as error:
             if self._clock.monotonic() < deadline:

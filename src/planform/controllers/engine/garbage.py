@@ -115,11 +115,18 @@ class GarbageCollector:
         metadata = _decode(value).metadata
         if metadata.owner_references != before:
             self._set_owners(key, metadata.owner_references)
-            self.controller.queue.add(key)
+            if not self._is_held(key):
+                self.controller.queue.add(key)
         if metadata.deletion_timestamp and (FOREGROUND in metadata.finalizers or ORPHAN in metadata.finalizers):
             self._waiting[metadata.uid] = key
             self.controller.queue.add(key)
         self._wake_owners(metadata.owner_references)
+
+    def _is_held(self, key: Key) -> bool:
+        """Whether all owners plainly stand, so that there is nothing to decide: the usual case of what is new."""
+        served = self._served(key)
+        standing = self._standing(served, key) if served is not None else None
+        return standing is not None and bool(standing.solid) and not standing.dangling and not standing.waiting
 
     def _set_owners(self, key: Key, owners: tuple[Owner, ...]) -> None:
         for owner in self._owners.pop(key, ()):
@@ -216,12 +223,7 @@ class GarbageCollector:
             if owner.uid in self._absent:
                 standing.dangling.append(owner)
                 continue
-            group_version_kind = gvk(owner.api_version, owner.kind)
-            kinds = [
-                found
-                for found in self._core.registry
-                if found.kind.kind == owner.kind and found.kind.group == group_version_kind.group
-            ]
+            kinds = self._core.registry.of_kind(gvk(owner.api_version, owner.kind).group, owner.kind)
             if not kinds:
                 return None
             if kinds[0].kind.namespaced and not served.kind.namespaced:
