@@ -51,6 +51,7 @@ from planform.packages.transfers import download, upload
 _ACCEPT: Final = {"Accept": ", ".join((*MANIFESTS, *INDEXES))}
 _PARALLEL: Final = 3
 _MOST_TAGS: Final = 20_000
+_MOST_PAGES: Final = 1000
 _NEXT: Final = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 
 
@@ -307,13 +308,13 @@ class Registry:
     async def _tags(self, reference: Reference) -> list[str]:
         found: list[str] = []
         path: str | URL = "tags/list?n=1000"
-        while len(found) < _MOST_TAGS:
+        for _ in range(_MOST_PAGES):
             answer = await self._session.request("GET", reference, path)
             value = parse_json(answer.body, f"the tags of {reference}")
             tags = value.get("tags") if isinstance(value, dict) else None
             found += [str(tag) for tag in tags or ()]
             following = _NEXT.search(answer.headers.get("Link", ""))
-            if following is None:
+            if following is None or len(found) >= _MOST_TAGS:
                 break
             path = URL(following[1], encoded=True)
             if path.is_absolute() and path.host != URL(f"//{reference.registry}").host:

@@ -17,7 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
-from planform.client.waits import Backoff
+from planform.client.waits import Backoff, time_limit
 from planform.clock import Clock
 from planform.packages.credentials import Credentials, Login
 from planform.packages.errors import (
@@ -38,7 +38,8 @@ _LONGEST_WAIT: Final = 60.0
 _TOKEN_BYTES: Final = 256 << 10
 _ERROR_BYTES: Final = 16 << 10
 _PARAMETER: Final = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,]+))')
-_FAILURES: Final = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError, ConnectionError)
+FAILURES: Final = (aiohttp.ClientError, TimeoutError, ConnectionError)
+"""What a request ends with if no answer comes, or none that makes sense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ class Access:
     connect_seconds: float = 10.0
     read_seconds: float = 60.0
     """How long a registry may say nothing in the middle of an answer."""
+    answer_seconds: float = 120.0
+    """How long an answer may take in all, if it is not a blob."""
+    slowest: int = 1024
+    """Bytes of a blob that must come in a second, on average over `read_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,10 @@ class RegistrySession:
         """
         for attempt in range(1, RETRIES + 2):
             try:
-                async with self.stream(method, reference, path, headers=headers, body=body, push=push) as response:
+                async with (
+                    time_limit(self._clock, self._access.answer_seconds),
+                    self.stream(method, reference, path, headers=headers, body=body, push=push) as response,
+                ):
                     if response.status in expect:
                         content = b"" if method == "HEAD" else await read_limited(response, limit, str(reference))
                         return Answer(response.status, response.headers, content)
@@ -124,7 +132,7 @@ class RegistrySession:
                     wait = retry_after(response)
             except aiohttp.ClientConnectorError as error:
                 raise unreachable(reference, error) from error  # nobody is there: waiting is up to the caller
-            except _FAILURES as error:
+            except FAILURES as error:
                 failure, wait = unreachable(reference, error), None
             if not failure.retryable or attempt > RETRIES:
                 raise failure
@@ -174,6 +182,10 @@ class RegistrySession:
         await self._clock.sleep(
             min(wait, _LONGEST_WAIT) if wait is not None else self._backoff.delay(attempt, self._rng)
         )
+
+    def pace(self) -> Pace:
+        """For a download that begins now."""
+        return Pace(self._clock, self._access)
 
     async def failure(self, response: aiohttp.ClientResponse, reference: Reference) -> Failure:
         """The error that an answer means, in the registry's own words where it has some."""
@@ -238,7 +250,7 @@ class RegistrySession:
                 if response.status != 200:
                     raise await self.failure(response, reference)
                 body = await read_limited(response, _TOKEN_BYTES, f"the token of {reference.registry}")
-        except _FAILURES as error:
+        except FAILURES as error:
             raise unreachable(reference, error) from error
         answer = parse_json(body, f"the token of {reference.registry}")
         token = answer.get("token") or answer.get("access_token") if isinstance(answer, dict) else None
@@ -253,6 +265,30 @@ class RegistrySession:
         if self._access.authorities is not None:
             context.load_verify_locations(self._access.authorities)
         return context
+
+
+class Pace:
+    """Whether so little comes that a download would never end. It hears how many bytes have come since it began."""
+
+    def __init__(self, clock: Clock, access: Access) -> None:
+        self._clock = clock
+        self._access = access
+        self._since = clock.monotonic()
+        self._seen = 0
+        self.is_slow = False
+
+    def see(self, size: int) -> None:
+        """Judge what came since the last time."""
+        now = self._clock.monotonic()
+        came = size - self._seen
+        self.is_slow = came <= 0 or came < self._access.slowest * (now - self._since)
+        self._since, self._seen = now, size
+
+    def see_now_and_then(self, size: int) -> bool:
+        """The same, once in a while; whether it is slow."""
+        if self._clock.monotonic() - self._since >= self._access.read_seconds:
+            self.see(size)
+        return self.is_slow
 
 
 Failure = PackageNotFound | RegistryRefused | RegistryUnavailable

@@ -22,10 +22,9 @@ from planform.packages.blobs import BlobStore
 from planform.packages.errors import PackageTooLarge, RegistryRefused, RegistryUnavailable
 from planform.packages.oci import Descriptor
 from planform.packages.references import Reference
-from planform.packages.registry_session import RETRIES, RegistrySession, retry_after, unreachable
+from planform.packages.registry_session import FAILURES, RETRIES, Pace, RegistrySession, retry_after, unreachable
 
 _CHUNK: Final = 256 << 10
-_BROKEN: Final = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError, ConnectionError)
 
 Advance = Callable[[int], None]
 """Is told how many bytes there are by now."""
@@ -40,7 +39,8 @@ async def download(
 ) -> None:
     """Fetch a blob into the store. Raises DigestMismatch, PackageTooLarge, RegistryUnavailable and others.
 
-    As long as each try brings something, there may be any number of them: large layers over bad lines do arrive.
+    As long as each try brings enough for its time, there may be any number of them: large layers over bad lines do
+    arrive.
     """
     with _reserved(blobs.partial(descriptor.digest)) as (file, path):
         failures = 0
@@ -51,11 +51,13 @@ async def download(
                 before = 0
             if before == descriptor.size and before:
                 break
+            pace = session.pace()
             try:
-                await _fetch_rest(session, file, before, reference, descriptor, advance)
+                await _fetch_rest(session, file, before, reference, descriptor, pace, advance)
                 break
             except _Interrupted as error:
-                failures = 1 if os.fstat(file.fileno()).st_size > before else failures + 1
+                pace.see(os.fstat(file.fileno()).st_size - before)
+                failures = failures + 1 if pace.is_slow else 1
                 if failures > RETRIES:
                     raise error.failure from error
                 await session.pause(failures, error.wait)
@@ -93,7 +95,7 @@ async def upload(session: RegistrySession, blobs: BlobStore, reference: Referenc
                 if not isinstance(refused, RegistryUnavailable):
                     raise refused
                 failure = refused
-        except _BROKEN as error:
+        except FAILURES as error:
             failure = unreachable(reference, error)
         if attempt > RETRIES:
             raise failure
@@ -115,6 +117,7 @@ async def _fetch_rest(
     start: int,
     reference: Reference,
     descriptor: Descriptor,
+    pace: Pace,
     advance: Advance | None,
 ) -> None:
     headers = {"Range": f"bytes={start}-"} if start else {}
@@ -135,8 +138,8 @@ async def _fetch_rest(
                 file.truncate(0)
                 raise _Interrupted(RegistryUnavailable(f"{reference.registry} sends another part than asked for"))
             file.seek(start)
-            await _receive(response, file, start, descriptor, advance)
-    except _BROKEN as error:
+            await _receive(response, file, start, reference, descriptor, pace, advance)
+    except FAILURES as error:
         raise _Interrupted(unreachable(reference, error)) from error
     if (got := os.fstat(file.fileno()).st_size) < descriptor.size:
         raise _Interrupted(
@@ -145,7 +148,13 @@ async def _fetch_rest(
 
 
 async def _receive(
-    response: aiohttp.ClientResponse, file: BinaryIO, start: int, descriptor: Descriptor, advance: Advance | None
+    response: aiohttp.ClientResponse,
+    file: BinaryIO,
+    start: int,
+    reference: Reference,
+    descriptor: Descriptor,
+    pace: Pace,
+    advance: Advance | None,
 ) -> None:
     size = start
     async for chunk in response.content.iter_chunked(_CHUNK):
@@ -156,6 +165,8 @@ async def _receive(
         file.write(chunk)
         if advance is not None:
             advance(size)
+        if pace.see_now_and_then(size - start):
+            raise _Interrupted(RegistryUnavailable(f"{reference.registry} sends {descriptor.digest} too slowly"))
 
 
 @contextmanager
