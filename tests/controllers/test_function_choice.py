@@ -102,7 +102,7 @@ async def test_a_composition_that_pins_waits_for_a_function_that_is_missing(plat
     await until_condition(platform.client, about, "Synced", "True")
 
 
-async def test_with_the_gate_off_nothing_is_pinned() -> None:
+async def test_with_the_gate_off_nothing_is_pinned_and_the_composition_revision_says_so() -> None:
     features = FeatureGates({"FunctionRevisionSelectors": False})
     async with embedded_bench() as bench, all_controllers(bench, features=features) as controllers:
         platform = Platform(bench.client, "choice", controllers=controllers)
@@ -110,6 +110,12 @@ async def test_with_the_gate_off_nothing_is_pinned() -> None:
         await install(platform, "v0.9.0")
         await platform.client.apply(platform.composition(step(), pinFunctions=True), manager="author", force=True)
         assert await newest_pins(platform, 1) == [""]
+        [made] = await platform.revisions()
+        told = await until_condition(platform.client, made, "ValidPipeline", "True")
+        assert "FunctionRevisionSelectors is off" in (condition_of(told, "ValidPipeline") or {})["message"]
+        await platform.until_event(made, "ValidPipeline", "FunctionRevisionSelectors is off")
+        xr = await platform.ready(await platform.create("one"))
+        assert condition_of(xr, "Synced") is not None
 
 
 async def test_a_revision_says_whether_it_is_in_use_and_is_kept_as_long_as_it_is(platform: Platform) -> None:

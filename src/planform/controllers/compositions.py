@@ -54,6 +54,7 @@ COUNTS_EVERY: Final = 1.0
 """Seconds between two writes of how many XRs use the revisions of one Composition."""
 
 _CAPABILITY: Final = "composition"
+_IGNORED: Final = "the feature gate FunctionRevisionSelectors is off: what it says of function revisions is ignored"
 _SYNCED: Final = XrCondition("Synced", "True", "ReconcileSuccess")
 
 
@@ -239,7 +240,7 @@ class CompositionController:
             self._client, revision, (_SYNCED, verdict), now=self._bench.timestamp(), manager=MANAGER, **more
         )
         if _is_news(verdict, revision):
-            if verdict.status == "False":
+            if verdict.message:
                 self._bench.events.record(revision, "Warning", verdict.reason, verdict.message, by=NAME)
             elif _conditions(revision):
                 message = "all functions of the pipeline can compose again"
@@ -308,7 +309,9 @@ def judge(revision: Mapping[str, Any], functions: Catalogue, *, selectors_enable
     if lacking:
         message = f'without the capability "{_CAPABILITY}": {", ".join(sorted(lacking))}'
         return XrCondition("ValidPipeline", "False", "MissingCapabilities", message)
-    return XrCondition("ValidPipeline", "True", "ValidPipeline")
+    chooses = any(step.revision_ref or step.revision_selector is not None for step in steps)
+    ignored = not selectors_enabled and (chooses or bool(revision["spec"].get("pinFunctions")))
+    return XrCondition("ValidPipeline", "True", "ValidPipeline", _IGNORED if ignored else "")
 
 
 def _functions_of(revision: Mapping[str, Any]) -> Iterable[str]:
