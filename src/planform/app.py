@@ -16,6 +16,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
+from planform.api.kinds import Kind
 from planform.apiserver.audit import AuditLog
 from planform.apiserver.authentication import Authentication
 from planform.apiserver.bootstrap import ensure_bootstrap
@@ -206,6 +207,36 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
         yield ControlPlane(
             url, kubeconfig, time.perf_counter() - begun, core, client, plane, metrics, server, controllers
         )
+
+
+@dataclass(frozen=True)
+class AtRest:
+    """A control plane that holds objects and does nothing about them."""
+
+    client: LocalClient
+    core: Core
+
+    def kinds(self) -> list[Kind]:
+        """Every kind it stores, in the version in which it does."""
+        return [served.kind for served in self.core.registry.storage_kinds()]
+
+
+@asynccontextmanager
+async def open_at_rest(directory: Path) -> AsyncIterator[AtRest]:
+    """The engine of a stopped control plane, or of a new one, with its chores and without controllers or a server."""
+    clock, rng, metrics = SystemClock(), SystemRandom(), Registry()
+    make_private_directory(directory)
+    async with AsyncExitStack() as stack:
+        settings = Settings(data=directory)
+        store = await stack.enter_async_context(await _open_store(settings, directory, clock, metrics))
+        core = _open_core(store, clock, stack)
+        client = LocalClient(core)
+        watches = await stack.enter_async_context(Watches(client, clock=clock, rng=rng))
+        plane = await stack.enter_async_context(open_plane(watches, clock=clock))
+        chores = start_chores(core, plane, gate=Gate(4), rng=rng, metrics=metrics)
+        stack.callback(chores.close)
+        await ensure_bootstrap(client)
+        yield AtRest(client, core)
 
 
 async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics: Registry) -> Store:

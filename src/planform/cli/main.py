@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timed out, 130 interrupted. Data 
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Mapping
@@ -34,6 +35,8 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
     "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
     "restore": ("planform.cli.backups", "Make a data directory from a backup."),
+    "export": ("planform.cli.export", "Write a whole control plane into an archive, to move it."),
+    "import": ("planform.cli.import_", "Put an exported control plane into another engine."),
     "install": ("planform.cli.install", "Install the controllers on a Kubernetes cluster."),
     "upgrade": ("planform.cli.install", "Upgrade an installation on a Kubernetes cluster."),
     "uninstall": ("planform.cli.install", "Take the controllers off a Kubernetes cluster."),
@@ -63,7 +66,8 @@ class _Commands(click.Group):
         found = _COMMANDS.get(name)
         if found is None:
             return None
-        command = getattr(importlib.import_module(found[0]), name.replace("-", "_"))
+        attribute = f"{name}_" if keyword.iskeyword(name) else name.replace("-", "_")
+        command = getattr(importlib.import_module(found[0]), attribute)
         assert isinstance(command, click.Command)
         return command
 
