@@ -314,9 +314,16 @@ async def test_a_certificate_near_its_end_is_replaced_while_the_function_serves(
             return bool(found) and not found & before
 
         await eventually(rolled, "pods with the new certificate have taken over")
+        shown = await client.get(SECRET, CLIENT_SECRET, namespace=unique)
         await client.delete(SECRET, CLIENT_SECRET, namespace=unique)
+
+        async def shows_another() -> bool:
+            found = await read(client, SECRET, CLIENT_SECRET, unique)
+            return found is not None and found["data"] != shown["data"]
+
+        await eventually(shows_another, "the control plane has another certificate")
         rounds = heard.rounds
-        await eventually(lambda: _is(heard.rounds > rounds + 2), "the new pods were called")
+        await eventually(lambda: _is(heard.rounds > rounds + 5), "the new pods were called")
     await platform.ready(xrs[0])
     assert heard.failures == []
     assert cluster.failed_calls() == []
@@ -360,7 +367,7 @@ async def test_a_provider_runs_with_an_account_that_may_do_what_its_kinds_need(
     allowed = kubernetes_engine.kubectl("auth", "can-i", "delete", f"buckets.{group}", who, check=False)
     refused = kubernetes_engine.kubectl("auth", "can-i", "get", "pods", who, check=False)
     assert (allowed.strip(), refused.strip()) == ("yes", "no")
-    assert b"working" in next(iter(cluster.node.logs.values()))
+    await eventually(lambda: _is(b"working" in next(iter(cluster.node.logs.values()))), "its program runs")
     await cluster.client.delete(PROVIDER, f"provider-{unique}")
 
 

@@ -45,7 +45,10 @@ async def open_packaging(bench: Workbench, data: Path, authority: Authority) -> 
 
 @asynccontextmanager
 async def open_cluster_packaging(bench: Workbench, data: Path, runtime: ClusterRuntime) -> AsyncIterator[Packaging]:
-    """What pulls packages and has the cluster run them, until the block ends; what runs then goes on."""
+    """What pulls packages and has the cluster run them, until the block ends; what runs then goes on.
+
+    Functions can be called as soon as it is open. Nothing is written before `start_packages`.
+    """
     source = RegistryPackages(
         data / "packages",
         bench.client,
@@ -57,7 +60,6 @@ async def open_cluster_packaging(bench: Workbench, data: Path, runtime: ClusterR
     contents = PackageContents(source, bench.client)
     contents.dependencies = lock = LockController(bench, contents)
     async with KubernetesHost(bench.client, bench.plane, runtime, clock=bench.clock, rng=bench.rng) as host:
-        host.start(bench.controller)
         yield Packaging(contents, host, lock)
 
 
@@ -69,6 +71,8 @@ def start_packages(
     `server` is the URL at which providers find the control plane, empty until it listens; None if they cannot.
     """
     assert packaging.lock is not None  # `open_packaging` made it
+    if isinstance(packaging.host, KubernetesHost):
+        packaging.host.start(bench.controller)
     ConfigurationController(bench, packaging.contents, packaging.lock).start()
     ProviderController(bench, packaging, authority, data, server).start()
     packaging.lock.start()

@@ -110,7 +110,14 @@ class KubernetesHost:
         self.namespace = namespace = runtime.namespace
         self._authority = ClusterAuthority(client, clock=clock, namespace=namespace, manager=MANAGER)
         self._pods = ServingPods(
-            client, plane, self._on_pods, clock=clock, rng=rng, namespace=namespace, reach=runtime.reach
+            client,
+            plane,
+            self._on_pods,
+            self._on_caller,
+            clock=clock,
+            rng=rng,
+            namespace=namespace,
+            reach=runtime.reach,
         )
         self._known: dict[str, _Known] = {}
         self._settled: dict[tuple[GroupVersionKind, str], tuple[str, Any]] = {}
@@ -138,6 +145,8 @@ class KubernetesHost:
         sources = [Source(kind, _to_revision, self.namespace, REVISION_LABEL) for kind in KINDS]
         if self._plane.start(controller, sources):
             self._controller = controller
+            for revision in self._known:
+                self._look(revision)
 
     async def synced(self) -> None:
         """Wait until everything that there was at the start is known."""
@@ -262,6 +271,11 @@ class KubernetesHost:
         self._tell(revision)
         if known.released:
             self._look(revision)
+
+    def _on_caller(self) -> None:
+        for revision, known in self._known.items():
+            if known.wanted is not None:
+                self._look(revision)
 
     def _look(self, revision: str) -> None:
         if self._controller is not None:

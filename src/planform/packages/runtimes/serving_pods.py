@@ -42,13 +42,17 @@ class Place(NamedTuple):
 
 
 class ServingPods:
-    """The pods of all revisions in one namespace, in memory. `on_change` hears whose have changed."""
+    """The pods of all revisions in one namespace, in memory.
+
+    `on_change` hears whose have changed, `on_caller` that there is news of the Secret with which they are called.
+    """
 
     def __init__(
         self,
         client: Client,
         plane: Plane,
         on_change: Callable[[str], None],
+        on_caller: Callable[[], None],
         *,
         clock: Clock,
         rng: Random,
@@ -57,6 +61,7 @@ class ServingPods:
     ) -> None:
         self._plane = plane
         self._on_change = on_change
+        self._on_caller = on_caller
         self._namespace = namespace
         self._reach = reach
         self._slices: dict[str, dict[str, tuple[str, tuple[Place, ...]]]] = {}  # by revision: service and places
@@ -106,10 +111,11 @@ class ServingPods:
         if change.type == "BOOKMARK":
             return
         self.client_secret = None if change.type == "DELETED" else change.object
-        data = (self.client_secret or {}).get("data") or {}
-        self._tls = client_tls(data)
+        # What was shown last is good until there is another one, whatever has become of the Secret.
+        self._tls = client_tls((self.client_secret or {}).get("data") or {}) or self._tls
         for revision in list(self._slices):
             self._refresh(revision)
+        self._on_caller()
 
     def _on_slice(self, change: Change) -> None:
         name = change.key.name
