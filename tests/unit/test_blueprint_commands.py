@@ -84,6 +84,18 @@ def test_a_valid_blueprint_is_told_so(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout) == (0, "blueprint/b is valid\n")
 
 
+def test_of_a_directory_each_file_is_told_and_what_is_no_object_is_left_out(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "b.yaml").write_text(blueprint(ECHO if name == "one" else phase("Nothing")))
+    (tmp_path / "values.yaml").write_text("replicas: 3")
+    done = planform("blueprint", "validate", str(tmp_path))
+    assert (done.exit_code, done.stdout) == (1, f"{tmp_path}/one/b.yaml: blueprint/b is valid\n")
+    left_out, wrong = click.unstyle(done.stderr).splitlines()
+    assert left_out == f"left out: {tmp_path}/values.yaml, document 1: apiVersion is missing"
+    assert wrong.startswith(f"error: {tmp_path}/two/b.yaml: blueprint/b: actions.act.phases[0].func:")
+
+
 def test_everything_that_is_wrong_is_told_at_once_and_where() -> None:
     wrong = blueprint(
         phase("Echo", message="{{ .Broken "), phase("Nothing"), phase("KubeExec", "v7.0.0"), phase("Sleep", wrong="1")

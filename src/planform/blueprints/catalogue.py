@@ -247,8 +247,9 @@ class PhaseCatalogue:
             near = get_close_matches(ask.function, self._catalogue.functions, n=1)
             return f'{error.detail} (did you mean "{near[0]}"?)' if near else error.detail
         if isinstance(error, VersionNotFound) and ask.pin and not ask.lock and parse_semver(ask.pin) is not None:
-            living = (each for each in self._catalogue.versions(ask.function) if each.lifecycle != Lifecycle.REMOVED)
-            return f"has no version {ask.pin} (it has: {', '.join(each.id for each in living)})"
+            versions = self._catalogue.versions(ask.function)
+            living = ", ".join(each.id for each in versions if each.lifecycle != Lifecycle.REMOVED)
+            return f"has no version {ask.pin} (it has: {living or 'none any more'})"
         return error.detail
 
     def _about_request(

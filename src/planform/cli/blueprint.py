@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +21,7 @@ from planform.blueprints.shipped import shipped_catalogue
 from planform.blueprints.validation import Findings, action_set_findings, blueprint_findings, profile_findings
 from planform.blueprints.versions import State, Versions, embedded_versions
 from planform.cli.connection import Connected, connection_options, run
-from planform.cli.manifests import read_manifests
+from planform.cli.manifests import ENDINGS, read_manifests
 from planform.cli.output import output_option, say, write_data
 from planform.errors import UsageError
 from planform.functions.semver import parse_semver
@@ -60,36 +60,74 @@ def validate(
     """Check Blueprints with the functions of this installation: templates, functions, versions and arguments.
 
     FILE is a file, a directory or - for standard input, and nothing else is asked; NAME is a Blueprint of a control
-    plane. ActionSets and Profiles in the files are checked with them. Exits with 1 if anything is wrong.
+    plane. ActionSets and Profiles in the files are checked with them; what else is in a directory is left out. Exits
+    with 1 if anything is wrong.
     """
     known = _catalogue(release)
     if overlay is not None:
         known.load_overlay(overlay.read_text(encoding="utf-8"), source=str(overlay))
-    objects = _objects(what, namespace, kubeconfig, context)
+    found = _objects(what, namespace, kubeconfig, context)
     here = Surroundings(engine=cast(Engine, engine))
-    checked = [(each, _findings(each, objects, known, here)) for each in objects]
+    checked = [(each, _findings(each.obj, _beside(each, found), known, here)) for each in found]
     if output != "text":
-        write_data([_value(obj, findings) for obj, findings in checked], output)
+        write_data([_value(each, findings) for each, findings in checked], output)
     else:
-        for obj, findings in checked:
-            _tell(obj, findings)
+        several = len({each.file for each in found}) > 1
+        for each, findings in checked:
+            _tell(each.title(with_file=several), findings)
     if any(findings.errors or (warnings_as_errors and findings.warnings) for _, findings in checked):
         raise click.exceptions.Exit(FAILED_CODE)
 
 
-def _objects(what: Sequence[str], namespace: str, kubeconfig: Path | None, context: str) -> list[Object]:
+@dataclass(frozen=True)
+class _Found:
+    """An object to check, and where it was found: a file, or nothing for a control plane."""
+
+    obj: Object
+    file: str = ""
+
+    def title(self, *, with_file: bool) -> str:
+        shown = f"{self.obj['kind'].lower()}/{self.obj['metadata']['name']}"
+        return f"{self.file}: {shown}" if with_file and self.file else shown
+
+
+def _objects(what: Sequence[str], namespace: str, kubeconfig: Path | None, context: str) -> list[_Found]:
     files = [each for each in what if each == "-" or Path(each).exists() or "/" in each or "." in Path(each).suffix]
     names = [each for each in what if each not in files]
-    kinds = (BLUEPRINT, ACTION_SET, PROFILE)
-    found = [obj for obj in read_manifests(files) if gvk_of(obj) in kinds] if files else []
+    found = [each for file in files for each in _in_files(file)]
     if files and not found:
         raise UsageError(f"no Blueprint, ActionSet or Profile in {', '.join(files)}")
 
-    async def act(connected: Connected) -> list[Object]:
+    async def act(connected: Connected) -> list[_Found]:
         place = namespace or connected.namespace
-        return [await connected.client.get(BLUEPRINT, name, namespace=place) for name in names]
+        return [_Found(await connected.client.get(BLUEPRINT, name, namespace=place)) for name in names]
 
     return [*found, *(run(kubeconfig, context, act) if names else [])]
+
+
+def _in_files(name: str) -> Iterator[_Found]:
+    """What is to be checked in a file, or in those of a directory; others may be there too, values of a chart say."""
+    kinds = (BLUEPRINT, ACTION_SET, PROFILE)
+    if name == "-" or not Path(name).is_dir():
+        yield from (_Found(obj, name) for obj in read_manifests([name]) if gvk_of(obj) in kinds)
+        return
+    for file in sorted(Path(name).rglob("*")):
+        if file.suffix in ENDINGS and file.is_file():
+            try:
+                objects = read_manifests([str(file)])
+            except UsageError as error:
+                say(f"left out: {error}")
+                continue
+            yield from (_Found(obj, str(file)) for obj in objects if gvk_of(obj) in kinds)
+
+
+def _beside(one: _Found, found: Sequence[_Found]) -> list[Object]:
+    """All objects, of which those of its own file, and then of its directory, come last and so win over their likes."""
+
+    def near(other: _Found) -> tuple[bool, bool]:
+        return other.file == one.file, Path(other.file).parent == Path(one.file).parent
+
+    return [each.obj for each in sorted(found, key=near)]
 
 
 def _findings(obj: Object, all_: Sequence[Object], known: PhaseCatalogue, here: Surroundings) -> Findings:
@@ -137,18 +175,18 @@ def _catalogue(release: str) -> PhaseCatalogue:
     return PhaseCatalogue(registry, versions=Versions(listed.releases, then, listed.source), release=release)
 
 
-def _value(obj: Object, findings: Findings) -> Object:
+def _value(found: _Found, findings: Findings) -> Object:
     return {
-        "kind": obj["kind"],
-        "name": obj["metadata"]["name"],
+        "kind": found.obj["kind"],
+        "name": found.obj["metadata"]["name"],
+        "file": found.file,
         "valid": not findings.errors,
         "errors": [{"field": each.field, "message": each.detail} for each in findings.errors],
         "warnings": list(findings.warnings),
     }
 
 
-def _tell(obj: Object, findings: Findings) -> None:
-    shown = f"{obj['kind'].lower()}/{obj['metadata']['name']}"
+def _tell(shown: str, findings: Findings) -> None:
     for warning in findings.warnings:
         say(click.style("warning: ", fg="yellow", bold=True) + f"{shown}: {warning}")
     for error in findings.errors:

@@ -12,7 +12,7 @@ from planform.errors import UsageError
 from planform.machinery import yamlish
 
 _FIRST = ("Namespace", "CustomResourceDefinition", "CompositeResourceDefinition")
-_ENDINGS = (".yaml", ".yml", ".json")
+ENDINGS = (".yaml", ".yml", ".json")
 
 
 def read_manifests(files: Sequence[str]) -> list[Object]:
@@ -41,7 +41,7 @@ def _texts(name: str) -> Iterator[tuple[str, bytes]]:
     path = Path(name)
     if path.is_dir():
         for file in sorted(path.rglob("*")):
-            if file.suffix in _ENDINGS and file.is_file():
+            if file.suffix in ENDINGS and file.is_file():
                 yield str(file), file.read_bytes()
     elif path.is_file():
         yield name, path.read_bytes()
