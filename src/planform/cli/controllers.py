@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,25 @@ _LEVELS = ("debug", "info", "warning", "error")
     "--take-over", is_flag=True, help="Put a Crossplane that works in the cluster to rest, and take its place."
 )
 @click.option("--give-back", is_flag=True, help="Only wake the Crossplane that --take-over put to rest.")
+@click.option(
+    "--webhook-listen",
+    default="",
+    metavar="HOST:PORT",
+    help="Where to answer admission reviews, over TLS; without it nothing is asked before a write.",
+)
+@click.option(
+    "--webhook-url",
+    default="",
+    metavar="URL",
+    help="Where the API server finds the webhook.  [default: the Service with --in-cluster, else where it listens]",
+)
+@click.option(
+    "--webhook-service",
+    default="planform-webhook",
+    show_default=True,
+    metavar="NAME",
+    help="The Service in front of the webhook, with --in-cluster.",
+)
 @duration_option("--lease-duration", default="10s", help="How long a dead leader is waited for.")
 @duration_option("--request-timeout", default="10s", help="How long one request to the API server may take.")
 @click.option(
@@ -128,6 +148,7 @@ def controllers(**options: Any) -> None:
 
     host, port = parse_listen(options["listen"], ephemeral=False)
     connection = _connection(options["kubeconfig"], options["context_name"], inside=options["in_cluster"])
+    namespace = options["namespace"] or (connection.namespace if options["in_cluster"] else "planform-system")
     if options["give_back"]:
         run_loop(_give_back(connection))
         return
@@ -135,7 +156,7 @@ def controllers(**options: Any) -> None:
         connection=connection,
         take_over=options["take_over"],
         identity=options["identity"] or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}",
-        namespace=options["namespace"] or (connection.namespace if options["in_cluster"] else "planform-system"),
+        namespace=namespace,
         data=options["data"],
         host=host,
         port=port,
@@ -150,6 +171,7 @@ def controllers(**options: Any) -> None:
         otlp_endpoint=options["otlp_endpoint"],
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
+        webhook=_webhook(options, namespace),
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),
     )
     set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
@@ -177,6 +199,16 @@ async def _give_back(connection: Any) -> None:
     async with KubernetesClient(connection, clock=SystemClock(), rng=Random()) as client:
         for workload in await give_back(client):
             say(f"{workload['metadata']['name']} has {workload['spec']['replicas']} replicas again")
+
+
+def _webhook(options: Mapping[str, Any], namespace: str) -> Any:
+    from planform.cluster import WebhookSettings
+
+    if not options["webhook_listen"]:
+        return None
+    host, port = parse_listen(options["webhook_listen"], ephemeral=False)
+    service = options["webhook_service"] if options["in_cluster"] and not options["webhook_url"] else ""
+    return WebhookSettings(host=host, port=port, namespace=namespace, service=service, url=options["webhook_url"])
 
 
 async def _work(settings: Any) -> None:

@@ -5,5 +5,6 @@ the endpoint that a kubelet and Prometheus ask.
 """
 
 from planform.cluster.running import ClusterSettings, run_controllers
+from planform.cluster.webhook import WebhookSettings
 
-__all__ = ["ClusterSettings", "run_controllers"]
+__all__ = ["ClusterSettings", "WebhookSettings", "run_controllers"]

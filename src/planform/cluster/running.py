@@ -25,6 +25,7 @@ from planform.client.kubernetes import KubernetesClient
 from planform.client.transport import Fence, Limits
 from planform.clock import Clock, SystemClock
 from planform.cluster.endpoint import Health, open_endpoint
+from planform.cluster.webhook import Surroundings, WebhookSettings, open_webhook
 from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import PhaseFunctions
 from planform.controllers.coexistence import require_sole_control
@@ -73,6 +74,8 @@ class ClusterSettings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
+    webhook: WebhookSettings | None = None
+    """None: nothing is asked before a write."""
     function_runtime: Literal["kubernetes", "process", "external"] = "process"
     """Who runs functions: the cluster, this machine (if it has `data`), or somebody else."""
 
@@ -80,6 +83,15 @@ class ClusterSettings:
     def user_agent(self) -> str:
         """Names the replica, so that an audit log tells which of them wrote."""
         return f"planform-controllers/{planform.__version__} ({self.identity})"
+
+    @property
+    def phase_functions(self) -> PhaseFunctions:
+        return PhaseFunctions(
+            engine="kubernetes",
+            data=self.data,
+            overlay=self.phase_function_versions,
+            connection=self.connection,
+        )
 
     def client(self, limits: Limits, fence: Fence | None = None) -> KubernetesClient:
         return KubernetesClient(
@@ -105,6 +117,16 @@ class Replica:
     coordination: KubernetesClient
     """For Leases and the webhook's objects: it has no fence, and never waits behind the work."""
 
+    def surroundings(self) -> Surroundings:
+        return Surroundings(
+            client=self.coordination,
+            clock=self.clock,
+            rng=self.rng,
+            metrics=self.metrics,
+            health=self.health,
+            phase_functions=self.settings.phase_functions,
+        )
+
 
 async def run_controllers(
     settings: ClusterSettings, *, stopping: asyncio.Event, said: Callable[[str], None] = lambda _: None
@@ -113,8 +135,11 @@ async def run_controllers(
 
     Raises LeadershipLost if the Lease could not be renewed in time; nothing has been written since then.
     """
-    async with _opened(settings) as (replica, port):
+    async with _opened(settings) as (replica, port), AsyncExitStack() as stack:
         said(f"{settings.identity} answers /healthz and /metrics on {settings.host}:{port}")
+        if settings.webhook is not None:
+            reviews = await stack.enter_async_context(open_webhook(settings.webhook, replica.surroundings()))
+            said(f"{settings.identity} answers admission reviews on {settings.webhook.host}:{reviews}")
         election = Election(
             replica.coordination,
             name=LEASE_NAME,
@@ -182,12 +207,7 @@ async def open_work(replica: Replica, fence: Fence) -> AsyncIterator[Controllers
             tracer=replica.tracer,
             concurrency=settings.max_concurrent_reconciles,
             poll_interval=settings.poll_interval,
-            phase_functions=PhaseFunctions(
-                engine="kubernetes",
-                data=settings.data,
-                overlay=settings.phase_function_versions,
-                connection=settings.connection,
-            ),
+            phase_functions=settings.phase_functions,
             tool_labels=settings.tool_labels,
             authority=_authority(settings, clock),
             server=None,

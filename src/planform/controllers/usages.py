@@ -70,7 +70,7 @@ class UsageGuard:
             return
         kind, name = admission.kind, admission.name
         if not self.index.is_complete:
-            if _is_marked(admission.old):
+            if is_marked(admission.old):
                 raise ServiceUnavailable(
                     f'cannot delete {kind.resource} "{name}" yet: it is marked as in use and usages are being read',
                     details={"retryAfterSeconds": 1},
@@ -276,7 +276,7 @@ class UsageController:
     async def _mark(self, used: Object) -> None:
         """Label the object as in use, and record on it that somebody tried to delete it."""
         changes: Object = {}
-        if not _is_marked(used):
+        if not is_marked(used):
             changes["labels"] = {IN_USE_LABEL: "true"}
         attempt = self._attempts.get(used["metadata"]["uid"])
         if attempt is not None and _annotations(used).get(ATTEMPT_ANNOTATION) != attempt:
@@ -336,10 +336,14 @@ class UsageController:
         if self._index.protecting(*_identity(used)):
             return
         attempt = self._attempts.get(used["metadata"]["uid"]) or _annotations(used).get(ATTEMPT_ANNOTATION)
+        marked = is_marked(used)
         if usage.replays_deletion and attempt and "deletionTimestamp" not in used["metadata"]:
+            if marked and not await self._unmark(used):
+                return
+            marked = False
             await self._replay(used, str(attempt))
         changes: Object = {}
-        if _is_marked(used):
+        if marked:
             changes["labels"] = {IN_USE_LABEL: None}
         if ATTEMPT_ANNOTATION in _annotations(used):
             changes["annotations"] = {ATTEMPT_ANNOTATION: None}
@@ -349,6 +353,14 @@ class UsageController:
             except NotFound:
                 pass
         self._attempts.pop(used["metadata"]["uid"], None)
+
+    async def _unmark(self, used: Object) -> bool:
+        """Whether the object is still there, without its mark: a webhook would refuse to delete what has it."""
+        try:
+            await self._amend(used, {"labels": {IN_USE_LABEL: None}})
+        except NotFound:
+            return False
+        return True
 
     async def _replay(self, used: Object, policy: str) -> None:
         metadata = used["metadata"]
@@ -366,7 +378,8 @@ class UsageController:
         self._bench.events.record(used, "Normal", "ReplayDeletion", "deleted as asked for while in use", by=NAME)
 
 
-def _is_marked(obj: Mapping[str, Any] | None) -> bool:
+def is_marked(obj: Mapping[str, Any] | None) -> bool:
+    """Whether an object says that it is in use."""
     return obj is not None and (obj["metadata"].get("labels") or {}).get(IN_USE_LABEL) == "true"
 
 

@@ -1,0 +1,322 @@
+"""The webhook of one replica: it answers admission reviews from memory, and keeps its certificates and registration.
+
+Every replica serves it, whether it leads or not. What the plugins need to know (usages, Blueprints) they hear by
+watches of this replica's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import BLUEPRINT, CLUSTER_USAGE, SECRET, USAGE
+from planform.apiserver.admission import Admission
+from planform.apiserver.handler import failure, refusal
+from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
+from planform.client.informer import Change, Informer, ObjectKey, list_pages
+from planform.client.kubernetes import KubernetesClient
+from planform.client.protocol import Patch, PatchType
+from planform.client.waits import Backoff
+from planform.clock import Clock
+from planform.cluster.certificates import Kept, renewed
+from planform.cluster.endpoint import Health
+from planform.cluster.registration import (
+    BIND,
+    VALIDATE,
+    VALIDATING,
+    Address,
+    configurations,
+    find,
+    register,
+    trusted_by,
+)
+from planform.cluster.reviews import Verdict, judge, parse
+from planform.composition.usages import ATTEMPT_ANNOTATION, UsageInvalid, UsageKey, parse_usage
+from planform.controllers.actions import PhaseFunctions
+from planform.controllers.revision_guard import RevisionGuard
+from planform.controllers.usages import MANAGER as USAGES
+from planform.controllers.usages import Attempt, UsageGuard, is_marked
+from planform.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, PlanformError, UsageError
+from planform.reconcile.sources import Watches
+from planform.telemetry.metrics import Registry
+
+SECRET_NAME: Final = "planform-webhook-tls"
+NAME: Final = "webhook"
+LOOK_SECONDS: Final = 3600.0
+"""How often to ask whether a certificate is due; each replica also hears when another has renewed it."""
+
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""A review holds an object twice, as it was and as it shall be."""
+
+_SELF_REVIEW: Final = GroupVersionKind("authentication.k8s.io", "v1", "SelfSubjectReview")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookSettings:
+    """Where to listen, and where the API server finds that: a Service in `namespace`, else a URL, else right here."""
+
+    host: str
+    port: int
+    namespace: str
+    service: str = ""
+    url: str = ""
+
+    def address(self, port: int) -> Address:
+        """For the port that we listen on."""
+        if self.service:
+            return Address(self.namespace, self.service)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return Address(self.namespace, url=self.url or f"https://{host}:{port}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What the webhook is given by its replica."""
+
+    client: KubernetesClient
+    clock: Clock
+    rng: Random
+    metrics: Registry
+    health: Health
+    phase_functions: PhaseFunctions
+
+
+@dataclass
+class _Blueprints:
+    """Blueprints as far as a watch has told of them, for ActionSets that name them."""
+
+    known: dict[ObjectKey, Object] = field(default_factory=dict)
+
+    def heard(self, change: Change) -> None:
+        if change.type == "DELETED":
+            self.known.pop(change.key, None)
+        else:
+            self.known[change.key] = change.object
+
+    def look(self, namespace: str, name: str) -> Object | None:
+        return self.known.get(ObjectKey(namespace, name))
+
+
+class Reviewer:
+    """Answers reviews. A refused deletion is written down on its object, where whoever leads finds it."""
+
+    def __init__(
+        self, client: KubernetesClient, tasks: asyncio.TaskGroup, user: str, functions: PhaseFunctions
+    ) -> None:
+        self._client = client
+        self._tasks = tasks
+        self._usages = UsageGuard()
+        self._blueprints = _Blueprints()
+        self._functions = replace(functions, look=self._blueprints.look)
+        self._plugins = (RevisionGuard([user]), self._usages, self._functions)
+
+    async def listen(self, watches: Watches) -> None:
+        """Hear of what the plugins need to know; usages count as known when all there are have been told."""
+        told = [watches.subscribe(kind, self._usage_changed) for kind in (USAGE, CLUSTER_USAGE)]
+        watches.subscribe(BLUEPRINT, self._blueprints.heard)
+        for subscription in told:
+            await subscription.synced()
+        self._usages.index.is_complete = True
+
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        path = request.target.decode("latin-1").partition("?")[0]
+        if request.method != "POST" or path not in (VALIDATE, BIND):
+            return refusal(404, f"{path}: POST reviews to {VALIDATE} or {BIND}")
+        attempts: list[Attempt] = []
+        try:
+            admission, uid = parse(request.body)
+            await self._look_again(admission)
+        except ApiError as error:
+            return failure(error)
+        self._usages.on_attempt = attempts.append
+        verdict = judge(admission, uid, self._plugins if path == VALIDATE else (self._functions,))
+        for attempt in attempts:
+            self._tasks.create_task(self._write_down(verdict, attempt), name="refused deletion")
+        if path == VALIDATE:
+            verdict.patch = []  # an API server takes none from a webhook that validates
+        return HttpResponse(200, verdict.encode())
+
+    async def _look_again(self, admission: Admission) -> None:
+        """The mark of an object may be here before the watch has told of the usage that it is from: then ask."""
+        if admission.operation != "DELETE" or not self._usages.index.is_complete or not is_marked(admission.old):
+            return
+        kind, index = admission.kind, self._usages.index
+        if index.protecting(kind.group, kind.kind, admission.namespace, admission.name):
+            return
+        for usages in (USAGE, CLUSTER_USAGE) if admission.namespace else (CLUSTER_USAGE,):
+            namespace = admission.namespace if usages == USAGE else ""
+            async for page in list_pages(self._client, usages, namespace=namespace):
+                for usage in page.items:
+                    self._usage_changed(Change("MODIFIED", usage))
+
+    def _usage_changed(self, change: Change) -> None:
+        index, key = self._usages.index, UsageKey(*change.key)
+        try:
+            if change.type == "DELETED":
+                index.drop(key)
+            else:
+                index.put(parse_usage(change.object))
+        except UsageInvalid:
+            index.drop(key)
+
+    async def _write_down(self, verdict: Verdict, attempt: Attempt) -> None:
+        admission = verdict.admission
+        old = admission.old or {}
+        if (old["metadata"].get("annotations") or {}).get(ATTEMPT_ANNOTATION) == attempt.policy.value:
+            return
+        body = {"metadata": {"uid": attempt.uid, "annotations": {ATTEMPT_ANNOTATION: attempt.policy.value}}}
+        try:
+            await self._client.patch(
+                admission.kind.gvk,
+                admission.name,
+                Patch(PatchType.MERGE, body),
+                namespace=admission.namespace,
+                manager=USAGES,
+            )
+        except (Conflict, NotFound):
+            pass  # it is gone, or another now: nobody has tried to delete that
+        except PlanformError as error:
+            _logger.warning("a refused deletion could not be written down: %s", error)
+
+
+class Certificates:
+    """Keeps the Secret, the server's TLS context and the registration level with each other."""
+
+    def __init__(self, client: KubernetesClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._loaded: Kept | None = None
+        self.changed = asyncio.Event()
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.set_alpn_protocols(["http/1.1"])
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._loaded is not None
+
+    async def ensure(self, address: Address) -> None:
+        """One look: renew what is due, show what the Secret holds, and have the API server trust it.
+
+        A new authority is trusted first and signs afterwards, which takes a second round.
+        """
+        for _ in range(2):
+            kept = await self._renew(address)
+            self._load(kept)
+            for wanted in configurations(address, kept.bundle):
+                try:
+                    await register(self._client, wanted)
+                except Forbidden as error:
+                    _logger.warning("the webhook is not registered: %s", error)
+
+    async def _renew(self, address: Address) -> Kept:
+        namespace = address.namespace
+        while True:
+            try:
+                secret: Object | None = await self._client.get(SECRET, SECRET_NAME, namespace=namespace)
+            except NotFound:
+                secret = None
+            kept = Kept.of((secret or {}).get("data") or {})
+            trusted = trusted_by(await find(self._client, VALIDATING))
+            wanted = renewed(kept, address.names, now=self._clock.now(), trusted=trusted)
+            if wanted == kept:
+                return wanted
+            try:
+                if secret is None:
+                    metadata = {"name": SECRET_NAME, "namespace": namespace}
+                    made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls"}
+                    await self._client.create({**made, "data": wanted.data()})
+                else:
+                    await self._client.update({**secret, "data": {**(secret.get("data") or {}), **wanted.data()}})
+                return wanted
+            except (AlreadyExists, Conflict, NotFound):
+                continue  # another replica was first: take what it wrote
+
+    def _load(self, kept: Kept) -> None:
+        """From the next handshake on; connections that are open go on."""
+        if self._loaded is not None and (kept.certificate, kept.key) == (self._loaded.certificate, self._loaded.key):
+            return
+        with tempfile.TemporaryDirectory(prefix="planform-") as directory:
+            file = Path(directory) / "server.pem"
+            file.touch(mode=0o600)
+            file.write_bytes(kept.certificate + b"\n" + kept.key)
+            self.context.load_cert_chain(file)
+        self._loaded = kept
+
+    async def keep(self, address: Address, rng: Random) -> None:
+        """Look now and then, and whenever the Secret changes, until cancelled."""
+        backoff, failures = Backoff(first=1, most=60), 0
+        while True:
+            self.changed.clear()
+            try:
+                await self.ensure(address)
+                failures = 0
+            except PlanformError as error:
+                failures += 1
+                _logger.warning("keeping the webhook's certificates: %s; trying again", error)
+            wait = backoff.delay(failures, rng) if failures else LOOK_SECONDS
+            try:
+                async with asyncio.timeout(wait):
+                    await self.changed.wait()
+            except TimeoutError:
+                pass
+
+
+@asynccontextmanager
+async def open_webhook(settings: WebhookSettings, here: Surroundings) -> AsyncIterator[int]:
+    """Serve until the block ends; gives the port. The API server is told where once we listen."""
+    certificates = Certificates(here.client, here.clock)
+    here.health.ready[NAME] = lambda: None if certificates.is_loaded else "no certificate yet"
+    async with AsyncExitStack() as stack:
+        user = await _own_name(here.client)
+        watches = await stack.enter_async_context(
+            Watches(here.client, clock=here.clock, rng=here.rng, metrics=here.metrics)
+        )
+        here.health.hears(NAME, watches)
+        stack.callback(here.health.forget, NAME)
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        reviewer = Reviewer(here.client, tasks, user, here.phase_functions)
+        running = [tasks.create_task(reviewer.listen(watches), name="webhook watches")]
+        server = HttpServer(
+            reviewer.handle, refusal, limits=Limits(connections=1000, body_bytes=MOST_BYTES), tls=certificates.context
+        )
+        try:
+            port = await server.start(settings.host, settings.port)
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+                hint="choose another with --webhook-listen HOST:PORT",
+            ) from error
+        stack.push_async_callback(server.stop)
+        running.append(
+            tasks.create_task(certificates.keep(settings.address(port), here.rng), name="webhook certificates")
+        )
+        secret = Informer(
+            here.client,
+            SECRET,
+            lambda _: certificates.changed.set(),
+            clock=here.clock,
+            rng=here.rng,
+            namespace=settings.namespace,
+            fields=f"metadata.name={SECRET_NAME}",
+        )
+        running.append(tasks.create_task(secret.run(), name="webhook secret"))
+        for task in running:
+            stack.callback(task.cancel)
+        yield port
+
+
+async def _own_name(client: KubernetesClient) -> str:
+    """Whom the API server takes us for."""
+    answer = await client.create({"apiVersion": _SELF_REVIEW.api_version, "kind": _SELF_REVIEW.kind})
+    return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")
