@@ -208,7 +208,9 @@ class FunctionController(PackageController):
         try:
             standing = await self._run(packaging, revision, installed.fetched)
         except NotRunnable as error:
-            return Examined("", error.message, {**installed.told, "endpoint": ""})
+            before = packaging.host.standing(name)  # what runs goes on as it was told before
+            endpoint = before.endpoint if before is not None else ""
+            return Examined("", error.message, {**installed.told, "endpoint": endpoint})
         return Examined("", standing.problem, {**installed.told, "endpoint": standing.endpoint})
 
     async def _run(self, packaging: Packaging, revision: Object, fetched: Fetched) -> Standing:

@@ -262,11 +262,14 @@ class RegistryPackages:
         if not root.is_dir():
             fresh = self._files / f".{_hex(digest)}.new"
             shutil.rmtree(fresh, ignore_errors=True)
-            if payload.kind is RuntimeKind.PROCESS:
-                unpack_process(image, fresh)
-            else:
-                extract_image(image, fresh)
-            fresh.rename(root)
+            try:
+                if payload.kind is RuntimeKind.PROCESS:
+                    unpack_process(image, fresh)
+                else:
+                    extract_image(image, fresh)
+                fresh.rename(root)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)  # if it was refused
         if payload.kind is RuntimeKind.PROCESS:
             command = command_in(payload, root / PAYLOAD_ROOT)
             executable = Executable(

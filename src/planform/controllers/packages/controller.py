@@ -33,6 +33,7 @@ from planform.packages.revisions import active_revisions, number_of, revision_na
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
+_PAUSED: Final = XrCondition("Synced", "False", "ReconcilePaused", "reconciliation is paused by annotation")
 _LOOK_AGAIN: Final = 60.0
 """Seconds after which a package that cannot be had is asked for again, and one that is always pulled."""
 
@@ -118,8 +119,7 @@ class PackageController:
         if package["metadata"].get("deletionTimestamp"):
             return Result()  # its revisions go with it
         if is_paused(package):
-            paused = XrCondition("Synced", "False", "ReconcilePaused", "reconciliation is paused by annotation")
-            await self._set_status(package, [paused])
+            await self._set_status(package, [_PAUSED])
             return Result()
         self._known.add(key.name)
         package = await self._resume(package)
@@ -238,7 +238,7 @@ class PackageController:
         """Activate, deactivate and delete as the package says, and say how everything is."""
         examined = {current: await self._tell_health(revisions, current)}
         for name in sorted(revisions.keys() - examined.keys()):
-            examined[name] = await self._examine(revisions[name])
+            examined[name] = await self._examined(revisions[name])
         if _is_automatic(package):
             await self._activate(package, revisions, examined)
         history = int(package["spec"].get("revisionHistoryLimit", 1))
@@ -286,11 +286,19 @@ class PackageController:
         except NotFound:
             pass
 
+    async def _examined(self, revision: Object) -> Examined:
+        """How a revision is. Nothing is done about one that is paused, and what was last said of it holds."""
+        return _as_said(revision) if is_paused(revision) else await self._examine(revision)
+
     # -- what is said about it
 
     async def _tell_health(self, revisions: dict[str, Object], name: str) -> Examined:
         """Write how a revision is, and what else there is to say of it, into its status."""
-        examined = await self._examine(revisions[name])
+        examined = await self._examined(revisions[name])
+        if is_paused(revisions[name]):
+            revisions[name] = await self._set_status(revisions[name], [_PAUSED])
+            return examined
+        revisions[name] = await self._resume(revisions[name])
         conditions = [health("RevisionHealthy", examined.revision)]
         if examined.runtime is not None:
             conditions.append(health("RuntimeHealthy", examined.runtime))
@@ -343,14 +351,14 @@ class PackageController:
         if after["metadata"]["resourceVersion"] != before:
             self._bench.events.record(package, "Warning", "UnpackPackage", error.message, by=self._name)
 
-    async def _resume(self, package: Object) -> Object:
-        """Take back what was said while the package was paused."""
-        conditions = (package.get("status") or {}).get("conditions") or []
+    async def _resume(self, obj: Object) -> Object:
+        """Take back what was said while the package or revision was paused."""
+        conditions = (obj.get("status") or {}).get("conditions") or []
         kept = [each for each in conditions if each["type"] != "Synced"]
         if len(kept) == len(conditions):
-            return package
+            return obj
         return await merge(
-            self._client, package, {"status": {"conditions": kept}}, manager=self._manager, subresource="status"
+            self._client, obj, {"status": {"conditions": kept}}, manager=self._manager, subresource="status"
         )
 
     async def _set_status(self, obj: Object, conditions: Sequence[XrCondition], **more: Any) -> Object:
@@ -371,6 +379,15 @@ def health(type_: str, problem: str = "") -> XrCondition:
     if problem:
         return XrCondition(type_, "False", "UnhealthyPackageRevision", problem)
     return XrCondition(type_, "True", "HealthyPackageRevision")
+
+
+def _as_said(revision: Object) -> Examined:
+    status = revision.get("status") or {}
+    said = {each["type"]: each for each in status.get("conditions") or ()}
+    problems = {type_: each.get("message", "") if each["status"] == "False" else "" for type_, each in said.items()}
+    return Examined(
+        problems.get("RevisionHealthy", ""), problems.get("RuntimeHealthy"), users=int(status.get("users") or 0)
+    )
 
 
 def _is_automatic(package: Object) -> bool:
