@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from planform.api.kinds import Object
-from planform.api.names import COMPOSITION, FUNCTION_REVISION
+from planform.api.names import COMPOSITION, FUNCTION_REVISION, PACKAGE_LABEL
+from planform.controllers.workbench import Workbench
 from planform.features import FeatureGates
 from tests.controllers.composing import Platform
-from tests.harness.planes import all_controllers, condition_of, embedded_bench, eventually, until_condition
+from tests.harness.planes import all_controllers, condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -19,9 +20,9 @@ BUILT_IN = "crossplane-contrib/function-go-templating"
 
 
 @pytest.fixture
-async def platform() -> AsyncIterator[Platform]:
-    async with embedded_bench() as bench, all_controllers(bench) as controllers:
-        platform = Platform(bench.client, "choice", controllers=controllers)
+async def platform(bench: Workbench, unique: str) -> AsyncIterator[Platform]:
+    async with all_controllers(bench) as controllers:
+        platform = Platform(bench.client, unique, controllers=controllers)
         await platform.define()
         yield platform
 
@@ -92,7 +93,8 @@ async def test_a_composition_that_pins_keeps_to_the_revisions_that_were_there(pl
 
 async def test_a_composition_that_pins_waits_for_a_function_that_is_missing(platform: Platform) -> None:
     await platform.client.apply(platform.composition(step(), pinFunctions=True), manager="author", force=True)
-    about = {"apiVersion": COMPOSITION.api_version, "kind": COMPOSITION.kind, "metadata": {"name": "choice-apps"}}
+    name = f"{platform.unique}-apps"
+    about = {"apiVersion": COMPOSITION.api_version, "kind": COMPOSITION.kind, "metadata": {"name": name}}
     told = await until_condition(platform.client, about, "Synced", "False")
     message = (condition_of(told, "Synced") or {})["message"]
     assert 'cannot pin the function of step "render"' in message
@@ -102,10 +104,12 @@ async def test_a_composition_that_pins_waits_for_a_function_that_is_missing(plat
     await until_condition(platform.client, about, "Synced", "True")
 
 
-async def test_with_the_gate_off_nothing_is_pinned_and_the_composition_revision_says_so() -> None:
+async def test_with_the_gate_off_nothing_is_pinned_and_the_composition_revision_says_so(
+    bench: Workbench, unique: str
+) -> None:
     features = FeatureGates({"FunctionRevisionSelectors": False})
-    async with embedded_bench() as bench, all_controllers(bench, features=features) as controllers:
-        platform = Platform(bench.client, "choice", controllers=controllers)
+    async with all_controllers(bench, features=features) as controllers:
+        platform = Platform(bench.client, unique, controllers=controllers)
         await platform.define()
         await install(platform, "v0.9.0")
         await platform.client.apply(platform.composition(step(), pinFunctions=True), manager="author", force=True)
@@ -134,7 +138,7 @@ async def test_a_revision_says_whether_it_is_in_use_and_is_kept_as_long_as_it_is
     last = await install(platform, "v0.11.1", revisionHistoryLimit=1, activeRevisionLimit=1)
 
     async def names() -> set[str]:
-        listed = await platform.client.list(FUNCTION_REVISION)
+        listed = await platform.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}=templates")
         return {each["metadata"]["name"] for each in listed.items}
 
     async def collected() -> bool:
