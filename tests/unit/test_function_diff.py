@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from planform.api.kinds import Object
-from planform.api.names import FUNCTION
+from planform.api.names import FUNCTION, FUNCTION_REVISION
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.cli.function_diff import _alike, _change_lines, _means, _named
 from planform.cli.main import root
@@ -182,6 +182,31 @@ async def test_what_is_not_there_is_named(diff: Run, words: list[str], problem: 
     done = await diff(*words)
     assert isinstance(done.exception, UsageError)
     assert problem in str(done.exception)
+
+
+@in_one_loop
+async def test_a_revision_that_does_not_serve_says_what_to_do(plane: ControlPlane, diff: Run) -> None:
+    revision = {
+        "apiVersion": FUNCTION.api_version,
+        "kind": "FunctionRevision",
+        "metadata": {
+            "name": "fn-by-hand",
+            "labels": {"pkg.crossplane.io/package": "fn"},
+            "annotations": {"planform.dev/runtime": "External"},
+        },
+        "spec": {"image": "registry.example.org/acme/fn:v9.0.0", "revision": 9, "desiredState": "Inactive"},
+    }
+    await plane.client.create(revision)
+
+    async def is_known() -> bool:
+        return any(each.id == "fn-by-hand" for each in plane.controllers.functions.catalogue.versions("fn"))
+
+    await eventually(is_known, "the revision is known")
+    done = await diff("fn:1", "fn:9")
+    assert done.exit_code != 0
+    assert 'revision "fn-by-hand" does not serve' in str(done.exception)
+    assert "planform function activate fn --revision fn-by-hand" in str(done.exception)
+    await plane.client.delete(FUNCTION_REVISION, "fn-by-hand")
 
 
 @in_one_loop

@@ -27,7 +27,7 @@ DIFFERENT: Final = 1
 
 _AT_A_TIME: Final = 25
 _QUESTIONS: Final = 2
-_TIMEOUT: Final = 180.0
+_TIMEOUT: Final = 600.0
 _NAMED: Final = 3
 _COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -112,9 +112,7 @@ async def _compare(connected: Connected, old: str, new: str, wanted: Sequence[st
                 progress.advance(len(part))
 
         parts = [uids[at : at + _AT_A_TIME] for at in range(0, len(uids), _AT_A_TIME)]
-        async with asyncio.TaskGroup() as tasks:
-            for part in parts:
-                tasks.create_task(some(part))
+        await asyncio.gather(*map(some, parts))
     items.sort(key=lambda each: (each["kind"], each["namespace"], each["name"]))
     counts = Counter(each["outcome"] for each in items)
     counted = {outcome: counts[outcome] for outcome in ("unchanged", "changed", "failed", "mended", "skipped")}

@@ -80,7 +80,7 @@ class FunctionDiffs:
         except ApiError as error:
             return error.code, orjson.dumps(error.to_status())
         except PlanformError as error:
-            refusal = BadRequest(str(error))
+            refusal = BadRequest(f"{error}; {error.hint}" if error.hint else str(error))
             return refusal.code, orjson.dumps(refusal.to_status())
 
     async def _answer(self, path: str, query: Mapping[str, Sequence[str]]) -> Object:
