@@ -161,3 +161,18 @@ async def test_a_package_that_skips_dependencies_needs_none(installation: Instal
     assert await until_resolved(installation, "True") == ""
     lock = await installation.bench.client.get(LOCK, "lock")
     assert [each["dependencies"] for each in lock["packages"]] == [[]]
+
+
+async def test_going_back_brings_the_objects_of_the_older_version_back(installation: Installation) -> None:
+    for version in ("v1.0.0", "v2.0.0"):
+        app = composition("app")
+        app["metadata"]["annotations"] = {"version": version}
+        configuration(installation, f"conf:{version}", app)
+    for version in ("v1.0.0", "v2.0.0", "v1.0.0"):
+        await installation.install(f"{HOME}/conf:{version}", kind="Configuration", name="conf")
+
+        async def brought(version: str = version) -> bool:
+            found = await read(installation.bench.client, COMPOSITION, "app")
+            return found is not None and found["metadata"]["annotations"]["version"] == version
+
+        await eventually(brought, f"the objects of {version}")

@@ -13,6 +13,7 @@ from planform.api.kinds import GroupVersionKind
 from planform.api.names import CRD, FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, RUNTIME_CONFIG
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Patch, PatchType
+from planform.controllers.packages.contents import PackageContents
 from planform.controllers.workbench import Workbench
 from planform.errors import Invalid
 from planform.functions.errors import FunctionError
@@ -76,6 +77,22 @@ async def test_a_package_is_installed_and_called_over_its_own_endpoint(installat
         return True
 
     assert await eventually(served, "the kind that came with the function")
+
+
+async def test_of_two_active_revisions_the_newer_one_keeps_its_objects(installation: Installation) -> None:
+    """Whoever looks first, as after a start: the older one does not take them back."""
+    crd = input_crd()
+    for version in ("v1", "v2"):
+        crd["metadata"]["annotations"] = {"version": version}
+        installation.publish(f"{REPOSITORY}:{version}", server_program(version), objects=[crd])
+        await installation.install(version, revisionHistoryLimit=2, activeRevisionLimit=2)
+        await installation.until_called(version)
+    old, new = await installation.until_states({1: "Active", 2: "Active"})
+    after_a_start = PackageContents(installation.source, installation.bench.client)
+    for revision in (new, old):
+        await after_a_start.establish(revision, await after_a_start.fetched(revision))
+        found = await installation.bench.client.get(CRD, "settings.fn.example.org")
+        assert found["metadata"]["annotations"]["version"] == "v2"
 
 
 async def test_during_an_upgrade_no_call_fails_and_the_old_revision_ends_after_it(installation: Installation) -> None:

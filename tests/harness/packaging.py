@@ -185,7 +185,7 @@ async def installing(bench: Workbench, data: Path) -> AsyncIterator[Installation
         controller.start()
         ConfigurationController(bench, contents, lock).start()
         lock.start()
-        PackageSweep(bench, source, host).start()
+        PackageSweep(bench, source, host, data).start()
         yield Installation(bench, data, source, host, live, run, controller)
         if isinstance(bench.client, KubernetesClient):
             await _clean(bench.client)

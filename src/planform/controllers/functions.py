@@ -200,6 +200,7 @@ class FunctionController(PackageController):
         if revision["spec"]["desiredState"] != ACTIVE:
             if not self._lent[name]:
                 packaging.host.release(name)
+            packaging.contents.rest(revision)
             standing = packaging.host.standing(name)
             return Examined("", "", {"endpoint": standing.endpoint if standing is not None else ""})
         installed = await packaging.contents.install(revision, FUNCTION.kind)

@@ -34,6 +34,7 @@ class ConfigurationController(PackageController):
 
     async def _examine(self, revision: Object) -> Examined:
         if revision["spec"]["desiredState"] != ACTIVE:
+            self._contents.rest(revision)
             return Examined(runtime=None)
         installed = await self._contents.install(revision, CONFIGURATION.kind)
         return Examined(installed.problem, None, installed.told)

@@ -22,7 +22,13 @@ from planform.packages.dependencies import Standing
 from planform.packages.errors import InvalidPackage, PackageError
 from planform.packages.fetching import Fetched, Located, PackageSource
 from planform.packages.references import parse_reference
-from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of, condition_status, controller_of
+from planform.packages.revision_objects import (
+    ACTIVE,
+    DIGEST_ANNOTATION,
+    annotations_of,
+    condition_status,
+    controller_of,
+)
 from planform.packages.revisions import content_of
 from planform.packages.runtimes.deployments import Deployed
 from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
@@ -207,13 +213,20 @@ class PackageContents:
             reverse=True,
         )
         metadata, spec = revision["metadata"], revision["spec"]
-        state = (fetched.digest, str(spec.get("commonLabels")), str(spec.get("commonAnnotations")))
+        # The number is part of it: a revision that the package went back to has to bring its objects again.
+        state = (controller_of(revision), spec["revision"], spec.get("commonLabels"), spec.get("commonAnnotations"))
         if self._established.get(metadata["uid"]) != state:
             # All of them are tried before any is changed: half a package is worse than none.
             await asyncio.gather(*(self._apply(each, revision, dry_run=True) for each in objects))
             await asyncio.gather(*(self._apply(each, revision) for each in objects))
             self._established[metadata["uid"]] = state
         return references
+
+    def rest(self, revision: Object) -> None:
+        """An inactive revision lets go of its objects: those that are active bring theirs again."""
+        if revision["metadata"]["uid"] in self._established:
+            package = controller_of(revision)
+            self._established = {uid: state for uid, state in self._established.items() if state[0] != package}
 
     async def _apply(self, obj: Object, revision: Object, *, dry_run: bool = False) -> None:
         kind, name = gvk_of(obj), obj["metadata"]["name"]
@@ -223,7 +236,8 @@ class PackageContents:
             present = None
         wanted = obj
         if present is not None:
-            await self._check_control(present, revision)
+            if not await self._may_bring(revision, present):
+                return
             ours = {each["uid"] for each in obj["metadata"]["ownerReferences"]}
             others = [
                 {**each, "controller": False}
@@ -241,19 +255,25 @@ class PackageContents:
                 raise
             raise CannotEstablish(f"{kind.kind} {name}: {error.message}") from error
 
-    async def _check_control(self, present: Object, revision: Object) -> None:
-        """What another package controls is its; what another revision of this package controls is taken over."""
+    async def _may_bring(self, revision: Object, present: Object) -> bool:
+        """Whether an object that is there is this revision's to change. What another package controls is its; what
+        another revision of this package controls is taken over, unless that one is newer and active."""
         controller = controller_of(present)
         if not controller or controller == revision["metadata"]["uid"]:
-            return
+            return True
         packages = {each["uid"] for each in revision["metadata"].get("ownerReferences") or ()}
         owners = present["metadata"].get("ownerReferences") or ()
+        holder = next(each for each in owners if each["uid"] == controller)
         if not any(each["uid"] in packages for each in owners):
-            holder = next(each for each in owners if each["uid"] == controller)
             raise CannotEstablish(
                 f"cannot establish control of object: {present['kind']} {present['metadata']['name']} is controlled by"
                 f" {holder['kind']} {holder['name']}"
             )
+        try:
+            other = (await self.client.get(gvk_of(revision), holder["name"]))["spec"]
+        except NotFound:
+            return True
+        return bool(other["desiredState"] != ACTIVE or other["revision"] < revision["spec"]["revision"])
 
     def _owned(self, obj: Object, revision: Object) -> Object:
         metadata, spec = revision["metadata"], revision["spec"]

@@ -27,6 +27,7 @@ from planform.api.names import (
 )
 from planform.builtin import find_builtin
 from planform.client.informer import Change, ObjectKey
+from planform.client.protocol import Client
 from planform.client.waits import time_limit
 from planform.composition.xr import XrCondition
 from planform.controllers.packages.contents import PackageContents
@@ -108,6 +109,7 @@ class LockController:
         sources += [Source(IMAGE_CONFIG, if_waiting), Source(SECRET, if_login, namespace=namespace)]
         if self._bench.plane.start(controller, sources):
             self._controller = controller
+            controller.queue.add(_KEY)  # what it names may have gone while nobody looked
 
     def standing(self, revision: str) -> Standing | None:
         """None as long as nothing is known of it, or if it is not active."""
@@ -125,9 +127,11 @@ class LockController:
                 self._controller.queue.add(_KEY)
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        lock = await self._lock()
+        lock = await _read_lock(self._client)
         active = await self._active(lock)
         entries = sorted((each.entry for each in active), key=lambda each: each.name)
+        if lock is None and not entries:
+            return Result()
         lock = await self._write(lock, entries)
         self._judge(entries, {each.entry.name: (each.entry.kind, each.package) for each in active})
         logins: dict[str, tuple[str, ...]] = {}
@@ -156,19 +160,9 @@ class LockController:
 
     # -- what there is
 
-    async def _lock(self) -> Object:
-        try:
-            return await self._client.get(LOCK, NAME)
-        except NotFound:
-            lock = {"apiVersion": LOCK.api_version, "kind": LOCK.kind, "metadata": {"name": NAME}, "packages": []}
-            try:
-                return await self._client.create(lock, manager=_MANAGER)
-            except AlreadyExists:
-                return await self._client.get(LOCK, NAME)
-
-    async def _active(self, lock: Object) -> list[_Active]:
+    async def _active(self, lock: Object | None) -> list[_Active]:
         """The active revisions of which it is known what they need."""
-        noted = {each["name"]: _dependencies(each) for each in lock.get("packages") or ()}
+        noted = {each["name"]: _dependencies(each) for each in (lock or {}).get("packages") or ()}
         found, digests = [], set()
         for revision_kind, kind in KINDS.items():
             for revision in (await self._client.list(revision_kind)).items:
@@ -201,8 +195,14 @@ class LockController:
         secrets = tuple(str(each["name"]) for each in spec.get("packagePullSecrets") or ())
         return _Active(entry, str((metadata.get("labels") or {}).get(PACKAGE_LABEL) or ""), secrets)
 
-    async def _write(self, lock: Object, entries: Sequence[Entry]) -> Object:
+    async def _write(self, lock: Object | None, entries: Sequence[Entry]) -> Object:
         wanted = [_in_lock(each) for each in entries]
+        if lock is None:
+            made = {"apiVersion": LOCK.api_version, "kind": LOCK.kind, "metadata": {"name": NAME}, "packages": wanted}
+            try:
+                return await self._client.create(made, manager=_MANAGER)
+            except AlreadyExists:
+                lock = await self._client.get(LOCK, NAME)
         if (lock.get("packages") or []) == wanted:
             return lock
         return await merge(self._client, lock, {"packages": wanted}, manager=_MANAGER)
@@ -285,6 +285,14 @@ class LockController:
             resolved = XrCondition("Resolved", "True", "DependencyResolutionSucceeded")
         now = self._bench.timestamp()
         await set_status(self._client, lock, [resolved], now=now, manager=_MANAGER, packages=len(entries))
+
+
+async def _read_lock(client: Client) -> Object | None:
+    """The Lock; None as long as there was nothing to lock."""
+    try:
+        return await client.get(LOCK, NAME)
+    except NotFound:
+        return None
 
 
 def _dependencies(package: Mapping[str, Any]) -> tuple[Dependency, ...]:

@@ -76,7 +76,7 @@ def start_packages(
     ConfigurationController(bench, packaging.contents, packaging.lock).start()
     ProviderController(bench, packaging, authority, data, server).start()
     packaging.lock.start()
-    PackageSweep(bench, packaging.contents.source, packaging.host).start()
+    PackageSweep(bench, packaging.contents.source, packaging.host, data).start()
 
 
 async def settled(bench: Workbench, packaging: Packaging) -> None:

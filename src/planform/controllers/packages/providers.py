@@ -85,6 +85,7 @@ class ProviderController(PackageController):
         name, host = revision["metadata"]["name"], self._packaging.host
         if revision["spec"]["desiredState"] != ACTIVE:
             host.release(name)
+            self._packaging.contents.rest(revision)
             return Examined()
         installed = await self._packaging.contents.install(revision, PROVIDER.kind)
         if installed.fetched is None:

@@ -2,12 +2,13 @@
 
 Needed is what a revision is made of, whether it is active or not; what still runs, though its revision is gone; and
 what the name of an installed package is known to mean, as its revision may be about to be made. Everything else goes,
-whatever crash, edit or uninstallation left it behind.
+whatever crash, edit or uninstallation left it behind, and so do the certificates and logs of revisions that are gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 from planform.client.informer import Change, ObjectKey
@@ -28,17 +29,23 @@ class Running(Protocol):
 
     def standing(self, revision: str) -> Standing | None: ...
 
+    def forget(self, revision: str) -> None: ...
+
     def subscribe(self, callback: OnChange) -> object: ...
 
 
 class PackageSweep:
-    """Looks at what is there when the control plane starts, when a revision is deleted, and when one has ended."""
+    """Looks at what is there when the control plane starts, when a revision is deleted, and when one has ended.
 
-    def __init__(self, bench: Workbench, source: PackageSource, host: Running) -> None:
+    `data` is the control plane's directory, in which the host keeps something of each revision.
+    """
+
+    def __init__(self, bench: Workbench, source: PackageSource, host: Running, data: Path) -> None:
         self._bench = bench
         self._client = bench.client
         self._source = source
         self._host = host
+        self._kept = [data / each for each in ("certificates", "runtimes")]
         self._digests: dict[str, str] = {}  # of each revision that is there or still runs
 
     def start(self) -> None:
@@ -55,17 +62,23 @@ class PackageSweep:
             controller.queue.add(_KEY)
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        ended = {name for name in self._digests if self._host.standing(name) is None}
+        running = {name: digest for name, digest in self._digests.items() if self._host.standing(name) is not None}
         present = {}
         for kind in KINDS:
             for revision in (await self._client.list(kind)).items:
-                if digest := annotations_of(revision).get(DIGEST_ANNOTATION):
-                    present[revision["metadata"]["name"]] = digest
-        running = {name: digest for name, digest in self._digests.items() if name not in ended}
+                present[revision["metadata"]["name"]] = annotations_of(revision).get(DIGEST_ANNOTATION, "")
         self._digests = {**running, **present}
+        self._forget_all_but(present)
         meant = set()
         for kind in KINDS.values():
             for package in (await self._client.list(kind)).items:
                 meant.add(await self._source.meaning(str(package["spec"]["package"])))
         needed = {*self._digests.values(), *meant} - {""}
         return Result(requeue_after=await self._source.keep(needed))
+
+    def _forget_all_but(self, present: Collection[str]) -> None:
+        """Whatever the host keeps of other revisions goes; it knows best how. What it runs, it forgets by itself."""
+        kept = {each.name for place in self._kept if place.is_dir() for each in place.iterdir()}
+        for revision in sorted(kept - set(present)):
+            if self._host.standing(revision) is None:
+                self._host.forget(revision)
