@@ -89,8 +89,14 @@ def test_of_a_directory_each_file_is_told_and_what_is_no_object_is_left_out(tmp_
         (tmp_path / name).mkdir()
         (tmp_path / name / "b.yaml").write_text(blueprint(ECHO if name == "one" else phase("Nothing")))
     (tmp_path / "values.yaml").write_text("replicas: 3")
+    (tmp_path / "one" / "run.yaml").write_text(
+        "{apiVersion: cr.kanister.io/v1alpha1, kind: ActionSet, metadata: {generateName: run-}, spec: {actions: []}}"
+    )
     done = planform("blueprint", "validate", str(tmp_path))
-    assert (done.exit_code, done.stdout) == (1, f"{tmp_path}/one/b.yaml: blueprint/b is valid\n")
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        1,
+        [f"{tmp_path}/one/b.yaml: blueprint/b is valid", f"{tmp_path}/one/run.yaml: actionset/run-... is valid"],
+    )
     left_out, wrong = click.unstyle(done.stderr).splitlines()
     assert left_out == f"left out: {tmp_path}/values.yaml, document 1: apiVersion is missing"
     assert wrong.startswith(f"error: {tmp_path}/two/b.yaml: blueprint/b: actions.act.phases[0].func:")

@@ -160,7 +160,7 @@ def test_a_pin_that_ages_is_warned_about(release: str, warned: list[str]) -> Non
 
 def test_a_pin_to_a_removed_version_is_refused() -> None:
     (told,) = complaints(blueprint(phase(func="Dump", args={"path": "x"}, funcVersion="v0.0.0")), "0.4")
-    assert "the version was removed" in told and "replaced by v0.1.0" in told
+    assert told.endswith("v0.0.0 was removed in 0.4, replaced by v0.1.0")
 
 
 def test_arguments_are_also_held_against_the_version_that_becomes_stable() -> None:

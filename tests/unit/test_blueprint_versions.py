@@ -151,6 +151,13 @@ def test_what_is_asked_for_and_not_there_is_an_error_that_says_where_to_look(
     assert caught.value.hint == "to see all: planform phase-functions list"
 
 
+@pytest.mark.parametrize("ask", [Ask("Wait", pin="v0.0.0"), Ask("Wait", hint="v0.0.0"), Ask("Wait", lock="v0.0.0")])
+def test_of_a_removed_version_it_is_told_since_when_and_what_replaces_it(ask: Ask) -> None:
+    with pytest.raises(VersionRemoved) as caught:
+        wait_at("0.4").resolve(ask)
+    assert str(caught.value) == 'function "Wait": v0.0.0 was removed in 0.4, replaced by v1.0.0'
+
+
 def test_without_a_stable_version_only_the_unversioned_one_is_a_default() -> None:
     catalogue = custom(registry("Own", "v1.0.0"))
     with pytest.raises(VersionNotFound, match=r"no version is stable and there is no v0\.0\.0"):

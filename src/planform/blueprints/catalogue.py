@@ -27,7 +27,7 @@ from planform.blueprints.versions import (
     parse_overlay,
     release_problems,
 )
-from planform.functions.errors import FunctionNotFound, ResolutionError, VersionNotFound
+from planform.functions.errors import FunctionNotFound, ResolutionError, VersionNotFound, VersionRemoved
 from planform.functions.resolution import Catalogue, Default, Lifecycle, Request, Rule, Version, resolve
 from planform.functions.semver import Semver, parse_semver
 
@@ -250,6 +250,9 @@ class PhaseCatalogue:
             versions = self._catalogue.versions(ask.function)
             living = ", ".join(each.id for each in versions if each.lifecycle != Lifecycle.REMOVED)
             return f"has no version {ask.pin} (it has: {living or 'none any more'})"
+        if isinstance(error, VersionRemoved):
+            gone = ((version, why.removeprefix("removed, ")) for version, why in error.rejected if "removed" in why)
+            return "; ".join(f"{version} was {why}" for version, why in gone) or error.detail
         return error.detail
 
     def _about_request(

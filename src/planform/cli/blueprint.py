@@ -86,8 +86,13 @@ class _Found:
     obj: Object
     file: str = ""
 
+    @property
+    def name(self) -> str:
+        metadata = self.obj["metadata"]
+        return str(metadata.get("name") or f"{metadata['generateName']}...")
+
     def title(self, *, with_file: bool) -> str:
-        shown = f"{self.obj['kind'].lower()}/{self.obj['metadata']['name']}"
+        shown = f"{self.obj['kind'].lower()}/{self.name}"
         return f"{self.file}: {shown}" if with_file and self.file else shown
 
 
@@ -107,18 +112,20 @@ def _objects(what: Sequence[str], namespace: str, kubeconfig: Path | None, conte
 
 def _in_files(name: str) -> Iterator[_Found]:
     """What is to be checked in a file, or in those of a directory; others may be there too, values of a chart say."""
-    kinds = (BLUEPRINT, ACTION_SET, PROFILE)
     if name == "-" or not Path(name).is_dir():
-        yield from (_Found(obj, name) for obj in read_manifests([name]) if gvk_of(obj) in kinds)
+        yield from _in_file(name)
         return
     for file in sorted(Path(name).rglob("*")):
         if file.suffix in ENDINGS and file.is_file():
             try:
-                objects = read_manifests([str(file)])
+                yield from _in_file(str(file))
             except UsageError as error:
                 say(f"left out: {error}")
-                continue
-            yield from (_Found(obj, str(file)) for obj in objects if gvk_of(obj) in kinds)
+
+
+def _in_file(name: str) -> list[_Found]:
+    found = read_manifests([name], generated_names=True)
+    return [_Found(obj, name) for obj in found if gvk_of(obj) in (BLUEPRINT, ACTION_SET, PROFILE)]
 
 
 def _beside(one: _Found, found: Sequence[_Found]) -> list[Object]:
@@ -144,7 +151,7 @@ def _parsed(objects: Sequence[Object]) -> dict[str, Blueprint | None]:
     for obj in objects:
         if gvk_of(obj) == BLUEPRINT:
             try:
-                found[obj["metadata"]["name"]] = parse_blueprint(obj)
+                found[str(obj["metadata"].get("name"))] = parse_blueprint(obj)
             except BlueprintInvalid:
                 continue
     return found
@@ -178,7 +185,7 @@ def _catalogue(release: str) -> PhaseCatalogue:
 def _value(found: _Found, findings: Findings) -> Object:
     return {
         "kind": found.obj["kind"],
-        "name": found.obj["metadata"]["name"],
+        "name": found.name,
         "file": found.file,
         "valid": not findings.errors,
         "errors": [{"field": each.field, "message": each.detail} for each in findings.errors],

@@ -15,15 +15,18 @@ _FIRST = ("Namespace", "CustomResourceDefinition", "CompositeResourceDefinition"
 ENDINGS = (".yaml", ".yml", ".json")
 
 
-def read_manifests(files: Sequence[str]) -> list[Object]:
-    """Every object in the files, what others depend on first; raises UsageError with file and document number."""
-    objects = [obj for name in files for obj in _objects(name)]
+def read_manifests(files: Sequence[str], *, generated_names: bool = False) -> list[Object]:
+    """Every object in the files, what others depend on first; raises UsageError with file and document number.
+
+    With `generated_names`, an object may leave its name to the server.
+    """
+    objects = [obj for name in files for obj in _objects(name, generated_names)]
     if not objects:
         raise UsageError(f"no objects in {', '.join(files)}")
     return sorted(objects, key=lambda obj: _FIRST.index(obj["kind"]) if obj["kind"] in _FIRST else len(_FIRST))
 
 
-def _objects(name: str) -> Iterator[Object]:
+def _objects(name: str, generated_names: bool) -> Iterator[Object]:
     for path, text in _texts(name):
         try:
             documents = yamlish.load_all(text)
@@ -31,7 +34,7 @@ def _objects(name: str) -> Iterator[Object]:
             raise UsageError(f"{path}: {error}") from error
         for number, document in enumerate(documents, start=1):
             if document is not None:
-                yield from _checked(document, f"{path}, document {number}")
+                yield from _checked(document, f"{path}, document {number}", generated_names)
 
 
 def _texts(name: str) -> Iterator[tuple[str, bytes]]:
@@ -49,18 +52,20 @@ def _texts(name: str) -> Iterator[tuple[str, bytes]]:
         raise UsageError(f"{name} does not exist")
 
 
-def _checked(document: Any, where: str) -> Iterator[Object]:
+def _checked(document: Any, where: str, generated_names: bool) -> Iterator[Object]:
     if not isinstance(document, dict):
         raise UsageError(f"{where}: not an object")
     if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
         for item in document["items"]:
-            yield from _checked(item, where)
+            yield from _checked(item, where, generated_names)
         return
     for field in ("apiVersion", "kind"):
         if not isinstance(document.get(field), str):
             raise UsageError(f"{where}: {field} is missing")
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
+    if name is None and generated_names and isinstance(metadata, dict):
+        name = metadata.get("generateName")
     if name is None:
         raise UsageError(f"{where}: {document['kind']} has no metadata.name")
     if not isinstance(name, str):
