@@ -6,26 +6,34 @@ import base64
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import yaml
 
 from planform.api.kinds import Object, gvk_of
-from planform.api.names import XRD
+from planform.api.names import COMPOSITION as COMPOSITION_KIND
+from planform.api.names import SECRET, XRD
 from planform.cli.chart import find_chart, render
+from planform.cli.main import main
 from planform.client.kubeconfig import write_kubeconfig
 from planform.client.protocol import Client
 from planform.clock import SystemClock, micro_timestamp
+from planform.cluster.registration import VALIDATING
 from planform.controllers.coexistence import CROSSPLANE_LEASE
 from tests.controllers.stage import ANYTHING
-from tests.e2e.plane import Program, planform
+from tests.e2e.plane import Done, Program, planform
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import all_controllers, eventually, kubernetes_bench, read, until_condition
+from tests.harness.planes import eventually, kubernetes_bench, read, until_condition
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
+
+
+class Quickly(Protocol):
+    """Runs a command of planform; another exit code than the given one is a failure."""
+
+    def __call__(self, *arguments: str, code: int = 0) -> Done: ...
 
 
 @pytest.fixture
@@ -34,11 +42,29 @@ def command(kubernetes_engine: RealKubernetes, tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-def namespace(kubernetes_engine: RealKubernetes, command: Program) -> Iterator[str]:
+def quickly(
+    kubernetes_engine: RealKubernetes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Quickly:
+    """The same command in this process, which need not be started: gives what it says on stderr, or prints."""
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes_engine.kubeconfig))
+
+    def run(*arguments: str, code: int = 0) -> Done:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        said = capsys.readouterr()
+        assert ended.value.code == code, said
+        return Done(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def namespace(kubernetes_engine: RealKubernetes) -> Iterator[str]:
     """Where a test installs; nothing of it is left on the cluster, which is shared."""
     name = f"planform-{uuid.uuid4().hex[:8]}"
     yield name
-    kubernetes_engine.kubectl("delete", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/name=planform")
+    everywhere = "clusterroles,clusterrolebindings,validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    kubernetes_engine.kubectl("delete", everywhere, "-l", "app.kubernetes.io/name=planform")
     kubernetes_engine.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
 
 
@@ -55,24 +81,24 @@ def test_the_api_server_takes_every_object_of_the_chart_as_it_is(
 
 
 def test_an_installation_is_made_changed_and_taken_off(
-    kubernetes_engine: RealKubernetes, command: Program, namespace: str
+    kubernetes_engine: RealKubernetes, quickly: Quickly, namespace: str
 ) -> None:
     place = ("--namespace", namespace)
-    planned = command("install", *place, "--dry-run").err
+    planned = quickly("install", *place, "--dry-run").err
     assert f"Deployment planform in {namespace}: created (dry run)" in planned
     assert "namespaces" not in kubernetes_engine.kubectl("get", "namespace", namespace, "-o", "name", check=False)
-    written = list(yaml.safe_load_all(command("install", *place, "--dry-run", "-o", "yaml").out))
+    written = list(yaml.safe_load_all(quickly("install", *place, "--dry-run", "-o", "yaml").out))
     assert {obj["kind"] for obj in written} >= {"Namespace", "Deployment", "ClusterRole", "Service", "Secret"}
-    assert "not installed" in command("upgrade", *place, code=2).err
+    assert "not installed" in quickly("upgrade", *place, code=2).err
 
-    installed = command("install", *place, "--image", "registry:5000/planform:1.2", "--no-wait").err
+    installed = quickly("install", *place, "--image", "registry:5000/planform:1.2", "--no-wait").err
     assert f"Deployment planform in {namespace}: created" in installed
-    assert "installed in namespace" in command("install", *place, code=2).err
+    assert "installed in namespace" in quickly("install", *place, code=2).err
 
     _check_restricted_pods(kubernetes_engine, namespace)
 
     # The image stays, and only what differs is changed; a role that is not wanted any more goes.
-    turned = command("upgrade", *place, "--set", "replicas=3", "--set", "rbac.blueprints=false", "--no-wait").err
+    turned = quickly("upgrade", *place, "--set", "replicas=3", "--set", "rbac.blueprints=false", "--no-wait").err
     changes = {line for line in turned.splitlines() if line.endswith((": changed", ": created", ": deleted"))}
     assert changes == {
         f"Deployment planform in {namespace}: changed",
@@ -87,15 +113,15 @@ def test_an_installation_is_made_changed_and_taken_off(
     filled = base64.b64encode(b"certificate").decode()
     patch = json.dumps({"data": {"tls.crt": filled}})
     kubernetes_engine.kubectl("-n", namespace, "patch", "secret", "planform-tls-client", "-p", patch)
-    again = command("upgrade", *place, "--no-wait").err
+    again = quickly("upgrade", *place, "--no-wait").err
     assert not any(line.endswith((": changed", ": created", ": deleted")) for line in again.splitlines())
     assert filled in kubernetes_engine.kubectl("-n", namespace, "get", "secret", "planform-tls-client", "-o", "json")
 
     # There is no node here: waiting ends when the time does, and says what is missing.
-    waited = command("upgrade", *place, "--timeout", "1s", code=3).err
+    waited = quickly("upgrade", *place, "--timeout", "1s", code=3).err
     assert "replicas are" in waited
 
-    gone = command("uninstall", *place).err
+    gone = quickly("uninstall", *place).err
     assert f"Deployment planform in {namespace}: deleted" in gone
     left = kubernetes_engine.kubectl("get", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/name=planform")
     assert left == ""
@@ -113,36 +139,43 @@ def _check_restricted_pods(cluster: RealKubernetes, namespace: str) -> None:
     assert cluster.kubectl(*create, stdin=json.dumps(pod), check=False) == ""
 
 
-async def test_the_rights_of_the_chart_suffice_for_all_controllers(
+async def test_the_rights_of_the_chart_suffice_for_the_controllers(
     kubernetes_engine: RealKubernetes, command: Program, namespace: str, tmp_path: Path
 ) -> None:
+    """They run here with the arguments and the account that the chart gives them."""
     command("install", "--namespace", namespace, "--no-wait")
     token = kubernetes_engine.kubectl("-n", namespace, "create", "token", "planform").strip()
     kubeconfig = tmp_path / "controllers.kubeconfig"
     authority = kubernetes_engine.ca_file.read_bytes()
     write_kubeconfig(kubeconfig, name="controllers", server=kubernetes_engine.url, ca=authority, token=token)
-    as_controllers = replace(kubernetes_engine, kubeconfig=kubeconfig)
+    here = ("--kubeconfig", str(kubeconfig), "--namespace", namespace, "--data", str(tmp_path / "data"))
+    listen = ("--listen", "127.0.0.1:0", "--webhook-listen", "127.0.0.1:0", "--function-runtime", "kubernetes")
 
-    async with (
-        kubernetes_bench(kubernetes_engine) as admin,
-        kubernetes_bench(as_controllers) as bench,
-        all_controllers(bench),
-    ):
-        for obj in (DEFINITION, COMPOSITION):
-            await admin.client.apply(obj, manager="team")
-        await until_condition(admin.client, {**DEFINITION, "apiVersion": XRD.api_version}, "Offered")
-        claim = await admin.client.create(CLAIM)
-        ready = await until_condition(admin.client, claim, "Ready")
-        assert ready["spec"]["resourceRef"]["name"].startswith("mine-")
-        refused = command("uninstall", "--namespace", namespace, code=1).err
-        assert "1 Shop.install.example.org" in refused
-        await _gone(admin.client, claim)
+    with command.following("controllers", *here, *listen) as controllers:
+        controllers.until("works: all controllers run")
+        async with kubernetes_bench(kubernetes_engine) as admin:
+            client = admin.client
+            for obj in (DEFINITION, COMPOSITION):
+                await client.apply(obj, manager="team")
+            await until_condition(client, {**DEFINITION, "apiVersion": XRD.api_version}, "Offered")
+            claim = await client.create(CLAIM)
+            ready = await until_condition(client, claim, "Ready")
+            assert ready["spec"]["resourceRef"]["name"].startswith("mine-")
+            await _filled(client, "planform-webhook-tls", namespace)
+            asked = await client.get(VALIDATING, "planform")
+            assert asked["webhooks"], "the API server asks before it writes"
+            refused = command("uninstall", "--namespace", namespace, code=1).err
+            assert "1 Shop.install.example.org" in refused
+            await _gone(client, claim)
+            await client.delete(COMPOSITION_KIND, COMPOSITION["metadata"]["name"])
+            await _gone(client, {**DEFINITION, "apiVersion": XRD.api_version})
 
     def may(*question: str) -> bool:
         asked = ("--kubeconfig", str(kubeconfig), "auth", "can-i", *question)
         return kubernetes_engine.kubectl(*asked, check=False).strip() == "yes"
 
-    assert may("list", "compositions.apiextensions.crossplane.io", "-A")
+    for runs in ("deployments", "services", "serviceaccounts", "networkpolicies.networking.k8s.io", "secrets"):
+        assert may("create", runs, "-n", namespace), f"functions need {runs}"
     for more in (("list", "secrets", "-A"), ("create", "deployments", "-n", "kube-system"), ("delete", "nodes")):
         assert not may(*more), f"it has the right to {' '.join(more)}"
 
@@ -165,14 +198,21 @@ def test_controllers_do_not_start_beside_a_crossplane_that_works(
         kubernetes_engine.kubectl("-n", "default", "delete", "lease", CROSSPLANE_LEASE)
 
 
-async def _gone(client: Client, claim: Object) -> None:
-    metadata = claim["metadata"]
-    await client.delete(gvk_of(claim), metadata["name"], namespace=metadata["namespace"])
+async def _gone(client: Client, obj: Object) -> None:
+    kind, name, place = gvk_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace") or ""
+    await client.delete(kind, name, namespace=place)
 
     async def gone() -> bool:
-        return await read(client, gvk_of(claim), metadata["name"], metadata["namespace"]) is None
+        return await read(client, kind, name, place) is None
 
-    await eventually(gone, "the claim is gone")
+    await eventually(gone, f"{obj['kind']} {name} is gone")
+
+
+async def _filled(client: Client, secret: str, namespace: str) -> None:
+    async def filled() -> bool:
+        return bool((await client.get(SECRET, secret, namespace=namespace)).get("data"))
+
+    await eventually(filled, f"Secret {secret} is filled")
 
 
 def _names(kind: str) -> dict[str, str]:
