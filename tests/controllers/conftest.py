@@ -17,6 +17,19 @@ ENGINES = [
 ]
 
 
+LONG_ON_KUBERNETES = pytest.mark.parametrize(
+    "bench",
+    [
+        "embedded",
+        pytest.param(
+            "kubernetes", marks=[pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes"), pytest.mark.long]
+        ),
+    ],
+    indirect=True,
+)
+"""For tests that take their time, and whose claim another one makes on a cluster."""
+
+
 @pytest.fixture(params=ENGINES)
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Workbench]:
     if request.param == "kubernetes":

@@ -37,7 +37,7 @@ from planform.packages.runtimes.deployments import DEPLOYMENT, NETWORK_POLICY, R
 from planform.packages.runtimes.host import Draining
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.packages.xpkg import package_of
-from tests.controllers.composing import Platform, a_process
+from tests.controllers.composing import a_process
 from tests.controllers.test_function_rollout import FUNCTION_NAME, SOURCE, Rollout
 from tests.harness.kubelet import Kubelet, kubelet, reach
 from tests.harness.kubernetes import RealKubernetes
@@ -67,8 +67,7 @@ class Cluster(Rollout):
     """A control plane whose functions run as pods of a node that is this machine."""
 
     def __init__(self, bench: Workbench, data: Path, namespace: str, node: Kubelet) -> None:
-        super().__init__(bench, data)
-        self.platform = Platform(bench.client, namespace)
+        super().__init__(bench, data, namespace)
         self.data = data
         self.namespace = namespace
         self.node = node

@@ -19,8 +19,9 @@ from planform.packages.blobs import BlobStore
 from planform.packages.building import Source, assemble
 from planform.packages.xpkg import package_of
 from tests.controllers.composing import CONFIG_MAP, Platform
+from tests.controllers.conftest import LONG_ON_KUBERNETES
 from tests.harness.packaging import meta, server_program
-from tests.harness.planes import all_controllers, condition_of, embedded_bench, eventually, until_condition
+from tests.harness.planes import all_controllers, condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -47,10 +48,10 @@ serve(greet)
 class Rollout:
     """A control plane with the function, and an API that uses it."""
 
-    def __init__(self, bench: Workbench, data: Path) -> None:
+    def __init__(self, bench: Workbench, data: Path, unique: str = "rollout") -> None:
         self.bench = bench
         self.client = bench.client
-        self.platform = Platform(bench.client, "rollout")
+        self.platform = Platform(bench.client, unique)
         self.blobs = BlobStore(data / "packages" / "blobs")
 
     def publish(self, version: str, source: str = SOURCE) -> None:
@@ -96,15 +97,14 @@ class Rollout:
 
 
 @pytest.fixture
-async def rollout(tmp_path: Path) -> AsyncIterator[Rollout]:
+async def rollout(bench: Workbench, unique: str, tmp_path: Path) -> AsyncIterator[Rollout]:
     data = tmp_path / "data"
     data.mkdir()
-    async with embedded_bench() as bench:
-        authority = Pki(data / "pki", clock=bench.clock)
-        async with all_controllers(bench, data=data, authority=authority):
-            rollout = Rollout(bench, data)
-            await rollout.platform.define()
-            yield rollout
+    authority = Pki(data / "pki", clock=bench.clock)
+    async with all_controllers(bench, data=data, authority=authority):
+        rollout = Rollout(bench, data, unique)
+        await rollout.platform.define()
+        yield rollout
 
 
 async def test_xrs_on_alpha_get_the_new_revision_and_the_others_keep_the_old_one(rollout: Rollout) -> None:
@@ -138,6 +138,7 @@ async def test_xrs_on_alpha_get_the_new_revision_and_the_others_keep_the_old_one
     assert function["status"]["endpoint"] in endpoints
 
 
+@LONG_ON_KUBERNETES
 async def test_no_xr_fails_while_the_function_is_upgraded_rolled_back_and_limited(rollout: Rollout) -> None:
     platform, client = rollout.platform, rollout.client
     for version in ("v1", "v2", "v3"):
@@ -163,7 +164,9 @@ async def test_no_xr_fails_while_the_function_is_upgraded_rolled_back_and_limite
         while not over.is_set():
             for xr in xrs:
                 number += 1
-                wanted = platform.xr(xr["metadata"]["name"].removesuffix("-rollout"), spec={"number": number})
+                wanted = platform.xr(
+                    xr["metadata"]["name"].removesuffix(f"-{platform.unique}"), spec={"number": number}
+                )
                 await client.apply(wanted, manager="user", force=True)
             await asyncio.sleep(0.05)
 
@@ -177,6 +180,7 @@ async def test_no_xr_fails_while_the_function_is_upgraded_rolled_back_and_limite
     assert failures == []
 
 
+@LONG_ON_KUBERNETES
 async def test_a_revision_that_is_used_is_named_before_it_is_deactivated_and_can_be_retained(rollout: Rollout) -> None:
     platform = rollout.platform
     for version in ("v1", "v2", "v3"):

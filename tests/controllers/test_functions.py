@@ -481,6 +481,25 @@ async def test_somebody_may_write_where_a_revision_serves(functions: Functions, 
     assert await read(functions.client, FUNCTION_REVISION, chosen.name) is not None
 
 
+async def test_a_control_plane_may_leave_all_functions_to_somebody_else(
+    bench: Workbench, live: LiveFunctions, unique: str, tmp_path: Path
+) -> None:
+    FunctionController(bench, live, external=True).start()
+    functions = Functions(bench, live, unique)
+    await functions.install("example.org/acme/fn:v1")
+    [revision] = await functions.until_states(r1="Active")
+    with function_server(tmp_path, "fn") as server:
+        status = Patch(PatchType.MERGE, {"status": {"endpoint": server.target}})
+        await functions.client.patch(FUNCTION_REVISION, revision["metadata"]["name"], status, subresource="status")
+        await functions.until_condition("Healthy", "True")
+        async with runner(live) as run:
+            assert (await run.run(functions.resolve().revision, asking("echo"), timeout=10)).tag == "t"
+    await functions.install(f"{PACKAGE}:v1")
+    await functions.until_states(r1="Inactive", r2="Active")
+    assert functions.resolve().revision.name.startswith(unique), "what ships with planform is there all the same"
+    await bench.client.delete(FUNCTION, unique)
+
+
 async def test_an_unknown_runtime_is_refused_by_name(functions: Functions) -> None:
     await functions.install(f"{PACKAGE}:v1", annotations={"planform.dev/runtime": "Teleport"})
     function = await functions.until_condition("Installed", "False")

@@ -18,6 +18,7 @@ from planform.controllers.workbench import Workbench
 from planform.errors import Invalid
 from planform.functions.errors import FunctionError
 from planform.packages.revisions import DIGEST_LABEL, NUMBER_LABEL, VERSION_LABEL
+from tests.controllers.conftest import LONG_ON_KUBERNETES
 from tests.harness.packaging import REPOSITORY, Installation, installing, meta, server_program
 from tests.harness.planes import condition_of, eventually, read
 
@@ -95,6 +96,7 @@ async def test_of_two_active_revisions_the_newer_one_keeps_its_objects(installat
         assert found["metadata"]["annotations"]["version"] == "v2"
 
 
+@LONG_ON_KUBERNETES
 async def test_during_an_upgrade_no_call_fails_and_the_old_revision_ends_after_it(installation: Installation) -> None:
     publish(installation, "v1", "v2")
     await installation.install("v1")
@@ -133,6 +135,7 @@ async def test_during_an_upgrade_no_call_fails_and_the_old_revision_ends_after_i
     await eventually(cleared, "the endpoint of the old revision is cleared")
 
 
+@LONG_ON_KUBERNETES
 async def test_as_long_as_a_new_revision_does_not_work_the_old_one_serves(installation: Installation) -> None:
     publish(installation, "v1")
     installation.publish(f"{REPOSITORY}:v2", server_program("v2", "print('no luck')\nraise SystemExit(7)"))
@@ -154,6 +157,7 @@ async def test_as_long_as_a_new_revision_does_not_work_the_old_one_serves(instal
     assert function["status"]["currentRevision"]
 
 
+@LONG_ON_KUBERNETES
 async def test_the_worked_states_of_the_design(installation: Installation) -> None:
     """Each row: what is installed, and which revisions are then active, inactive and there."""
     publish(installation, *(f"v{number}" for number in range(1, 7)))

@@ -15,6 +15,7 @@ from planform.api.names import (
     CRON_OPERATION,
     ENVIRONMENT_CONFIG,
     FUNCTION,
+    FUNCTION_REVISION,
     OPERATION,
     WATCH_OPERATION,
     XRD,
@@ -152,7 +153,9 @@ async def _clean(client: Client) -> None:
             with suppress(NotFound):
                 await client.delete(kind, obj["metadata"]["name"])
 
-    async def is_empty() -> bool:
-        return not (await client.list(XRD)).items
+    await client.delete_collection(FUNCTION_REVISION)  # or the collector would, when it has heard of the kind
 
-    await eventually(is_empty, "all XRDs are gone", seconds=60)
+    async def is_empty() -> bool:
+        return not any([(await client.list(kind)).items for kind in (XRD, FUNCTION_REVISION)])
+
+    await eventually(is_empty, "all XRDs and revisions of functions are gone", seconds=60)
