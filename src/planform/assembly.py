@@ -6,7 +6,7 @@ needs (chores that a cluster does itself, admission) is `app`'s business.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from planform.controllers.composites import CompositeControllers, FinishedRun, L
 from planform.controllers.composites.fleet import Definition
 from planform.controllers.compositions import CompositionController
 from planform.controllers.crds import ensure_crds
-from planform.controllers.definitions import DefinitionController
+from planform.controllers.definitions import DefinitionController, InstanceControllers
 from planform.controllers.function_catalogue import LiveFunctions, runner
 from planform.controllers.function_diffs import FunctionDiffs
 from planform.controllers.function_users import FunctionUsers
@@ -39,6 +39,7 @@ from planform.controllers.packages.opening import open_cluster_packaging, open_p
 from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
 from planform.controllers.population import Population
 from planform.controllers.recording import Events, open_events
+from planform.controllers.sharing import ServedDefinitions, SharedComposites
 from planform.controllers.step_revisions import StepRevisions
 from planform.controllers.usages import UsageController, UsageGuard
 from planform.controllers.workbench import Workbench
@@ -49,6 +50,7 @@ from planform.packages.runtimes.certificates import Authority
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane
+from planform.reconcile.shards import Shards
 from planform.telemetry.metrics import Registry
 from planform.telemetry.tracing import PassTracer, Tracer
 
@@ -81,6 +83,8 @@ class Parts:
     phase_functions: PhaseFunctions = field(default_factory=PhaseFunctions)
     tool_labels: tuple[str, ...] = TOOL_LABELS
     """Labels of Compositions that make no new revision; a pattern may end in `*`."""
+    shards: Shards | None = None
+    """Which XRs are this process' own, where several share them; all but XRs then waits for `Controllers.lead`."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ class Controllers:
     cache: ResponseCache
     actions: Actions
     diffs: FunctionDiffs
+    lead: Callable[[], Awaitable[None]]
+    """Start all that only one process may run; done already unless XRs are shared."""
 
 
 @asynccontextmanager
@@ -117,6 +123,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             concurrency=parts.concurrency,
             poll_interval=parts.poll_interval,
             reads_at_once=parts.reads_at_once,
+            shards=parts.shards,
         )
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
@@ -155,8 +162,6 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         composites = CompositeControllers(tools, functions, memory=journal)
         stack.callback(composites.close)
         compositions.start()
-        usages = UsageController(bench, parts.usage_guard)
-        usages.start()
         # What XRs rest on comes first: none of them shall say that something is missing which is only not heard of.
         await functions.synced()
         await compositions.synced()
@@ -165,20 +170,34 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         users = FunctionUsers(parts.plane, population, functions, metrics=parts.metrics, selectors_enabled=selectors)
         users.start()
         installed = FunctionController(bench, functions, packaging, users, external=parts.external_functions)
-        installed.start()
-        if packaging is not None:
-            assert data is not None
-            start_packages(bench, packaging, parts.authority, data, parts.server)
-            await settled(bench, packaging)
-        CompositionController(bench, population, functions, ignored_labels=parts.tool_labels).start()
-        DefinitionController(bench, composites, ClaimControllers(bench)).start()
-        OperationController(bench, pipelines).start()
-        CronOperationController(bench).start()
-        WatchOperationController(bench).start()
-        NopKinds(bench).start()
         actions = Actions(bench, parts.phase_functions)
-        actions.start()
-        PackagedPhases(functions, pipelines, parts.phase_functions).start()
+
+        async def lead() -> None:
+            UsageController(bench, parts.usage_guard).start()
+            if served is not None:
+                await served.stop()
+            installed.start()
+            if packaging is not None:
+                assert data is not None
+                start_packages(bench, packaging, parts.authority, data, parts.server)
+                await settled(bench, packaging)
+            CompositionController(bench, population, functions, ignored_labels=parts.tool_labels).start()
+            DefinitionController(bench, instances, ClaimControllers(bench)).start()
+            OperationController(bench, pipelines).start()
+            CronOperationController(bench).start()
+            WatchOperationController(bench).start()
+            NopKinds(bench).start()
+            actions.start()
+            PackagedPhases(functions, pipelines, parts.phase_functions).start()
+
+        instances: InstanceControllers = composites
+        served: ServedDefinitions | None = None
+        if parts.shards is None:
+            await lead()
+        else:
+            instances = SharedComposites(composites, bench, population, parts.shards)
+            served = ServedDefinitions(bench, instances)
+            served.start()
         diffs = FunctionDiffs(
             parts.client,
             functions=functions,
@@ -189,7 +208,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             features=parts.features,
             lending=installed.lending,
         )
-        yield Controllers(bench, events, functions, pipelines, population, journal, cache, actions, diffs)
+        yield Controllers(bench, events, functions, pipelines, population, journal, cache, actions, diffs, lead)
 
 
 async def _expect_composites(client: Client, population: Population) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
@@ -70,11 +70,25 @@ async def until_held(client: Client, *holders: str, name: str = LEADER) -> str:
     return await eventually(held, f"one of {', '.join(holders)} holds {name}")
 
 
+async def until_says(child: Child, words: str) -> None:
+    """Wait until a replica has said something."""
+
+    async def said() -> bool:
+        assert not child.has_ended(), child.output_tail()
+        return words in child.output()
+
+    await eventually(said, f"{child.name} says {words!r}")
+
+
+async def until_any_says(children: Sequence[Child], words: str) -> None:
+    """Wait until one of these replicas has said something."""
+
+    async def said() -> bool:
+        return any(words in child.output() for child in children)
+
+    await eventually(said, f"one of {', '.join(child.name for child in children)} says {words!r}")
+
+
 async def until_works(child: Child) -> None:
     """Wait until a replica runs all controllers."""
-
-    async def says_so() -> bool:
-        assert not child.has_ended(), child.output_tail()
-        return "all controllers run" in child.output()
-
-    await eventually(says_so, f"{child.name} works")
+    await until_says(child, "all controllers run")

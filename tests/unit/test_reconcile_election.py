@@ -236,3 +236,48 @@ async def test_the_fence_opens_with_the_lease_and_closes_before_it_expires(clock
         await leading
     with pytest.raises(LeadershipLost):
         election.check()
+
+
+async def test_who_stands_in_gives_the_lease_up_to_whom_it_is_meant_for(clock: VirtualClock) -> None:
+    engine, terms = MemoryEngine(), Terms(lease=10, renew=7, retry=1.5)
+    holders: list[str] = []
+
+    def candidate(identity: str, *, insists: bool = False, patience: float = 0.0) -> Election:
+        return Election(
+            engine,
+            name="shard",
+            namespace="default",
+            identity=identity,
+            clock=clock,
+            rng=Random(identity),
+            terms=terms,
+            insists=insists,
+            patience=patience,
+        )
+
+    async def hold(election: Election, identity: str) -> None:
+        async def work() -> None:
+            holders.append(identity)
+            await election.wanted.wait()
+
+        await election.lead(work)
+
+    stand_in, other = candidate("stand-in", patience=5), candidate("other", patience=5)
+    tasks = [asyncio.create_task(hold(stand_in, "stand-in"))]
+    await advance(clock, 4)
+    assert holders == []
+    await advance(clock, 3)
+    assert holders == ["stand-in"]
+    tasks.append(asyncio.create_task(hold(other, "other")))
+    await advance(clock, 30)
+    assert holders == ["stand-in"]
+    home = candidate("home", insists=True)
+    tasks.append(asyncio.create_task(hold(home, "home")))
+    await advance(clock, 8)
+    assert holders == ["stand-in", "home"]
+    await advance(clock, 60)
+    assert holders == ["stand-in", "home"]
+    assert not home.wanted.is_set()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

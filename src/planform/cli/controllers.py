@@ -77,6 +77,13 @@ _LEVELS = ("debug", "info", "warning", "error")
     metavar="NAME",
     help="The Service in front of the webhook, with --in-cluster.",
 )
+@click.option(
+    "--shards",
+    default="0/1",
+    show_default=True,
+    metavar="N/M",
+    help="Divide the XRs into M shards that replicas share; this one is meant for shard N, from 0.",
+)
 @duration_option("--lease-duration", default="10s", help="How long a dead leader is waited for.")
 @duration_option("--request-timeout", default="10s", help="How long one request to the API server may take.")
 @click.option(
@@ -144,6 +151,7 @@ def controllers(**options: Any) -> None:
     from planform.cluster import ClusterSettings
     from planform.composition.revisions import TOOL_LABELS
     from planform.features import parse_gates
+    from planform.reconcile.shards import parse_share
     from planform.telemetry.logs import set_up_logging
 
     host, port = parse_listen(options["listen"], ephemeral=False)
@@ -172,6 +180,7 @@ def controllers(**options: Any) -> None:
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
         webhook=_webhook(options, namespace),
+        share=parse_share(options["shards"]),
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),
     )
     set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])

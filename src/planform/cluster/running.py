@@ -1,4 +1,4 @@
-"""One replica: stands for election, and runs all controllers while it leads.
+"""One replica: stands for election, and runs all controllers while it leads, or those of its share of the XRs.
 
 A replica that loses its Lease stops for good and leaves starting anew to whoever started it: nothing that was decided
 before can then be carried out after. Its client does not send a write once the Lease is overdue, and each request has
@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Final, Literal
@@ -29,12 +30,14 @@ from planform.cluster.webhook import Surroundings, WebhookSettings, open_webhook
 from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import PhaseFunctions
 from planform.controllers.coexistence import require_sole_control
+from planform.controllers.sharing import PREFIX
 from planform.errors import AlreadyExists, NotFound
 from planform.features import FEATURES, FeatureGates
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.reconcile.election import Election, Terms
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import open_plane
+from planform.reconcile.shards import Shards, Share
 from planform.reconcile.sources import Watches
 from planform.telemetry.looplag import LoopLag
 from planform.telemetry.metrics import Registry
@@ -42,6 +45,7 @@ from planform.telemetry.tracing import PassTracer, Tracer, open_telemetry_tracer
 
 LEASE_NAME: Final = "planform-controllers"
 CONTROLLERS: Final = "controllers"
+Said = Callable[[str], None]
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 
 _logger = logging.getLogger(__name__)
@@ -76,6 +80,8 @@ class ClusterSettings:
     tool_labels: tuple[str, ...] = TOOL_LABELS
     webhook: WebhookSettings | None = None
     """None: nothing is asked before a write."""
+    share: Share = Share()  # noqa: RUF009  (frozen)
+    """Which part of the XRs is this replica's, where replicas share them."""
     function_runtime: Literal["kubernetes", "process", "external"] = "process"
     """Who runs functions: the cluster, this machine (if it has `data`), or somebody else."""
 
@@ -117,6 +123,27 @@ class Replica:
     coordination: KubernetesClient
     """For Leases and the webhook's objects: it has no fence, and never waits behind the work."""
 
+    @property
+    def terms(self) -> Terms:
+        return terms_of(self.settings.lease_seconds)
+
+    def election(self, lease: str, insists: bool = False, patience: float = 0.0) -> Election:
+        """This replica as a candidate for a Lease."""
+        return Election(
+            self.coordination,
+            name=lease,
+            namespace=self.settings.namespace,
+            identity=self.settings.identity,
+            clock=self.clock,
+            rng=self.rng,
+            terms=self.terms,
+            insists=insists,
+            patience=patience,
+        )
+
+    async def require_sole_control(self) -> None:
+        await require_sole_control(self.coordination, take_over=self.settings.take_over, clock=self.clock)
+
     def surroundings(self) -> Surroundings:
         return Surroundings(
             client=self.coordination,
@@ -128,9 +155,7 @@ class Replica:
         )
 
 
-async def run_controllers(
-    settings: ClusterSettings, *, stopping: asyncio.Event, said: Callable[[str], None] = lambda _: None
-) -> None:
+async def run_controllers(settings: ClusterSettings, *, stopping: asyncio.Event, said: Said = lambda _: None) -> None:
     """Work, or stand by, until `stopping` is set; then finish what is in hand and give the Lease up.
 
     Raises LeadershipLost if the Lease could not be renewed in time; nothing has been written since then.
@@ -140,28 +165,90 @@ async def run_controllers(
         if settings.webhook is not None:
             reviews = await stack.enter_async_context(open_webhook(settings.webhook, replica.surroundings()))
             said(f"{settings.identity} answers admission reviews on {settings.webhook.host}:{reviews}")
-        election = Election(
-            replica.coordination,
-            name=LEASE_NAME,
-            namespace=settings.namespace,
-            identity=settings.identity,
-            clock=replica.clock,
-            rng=replica.rng,
-            terms=terms_of(settings.lease_seconds),
-        )
-
-        async def work() -> None:
-            said(f"{settings.identity} leads")
-            await require_sole_control(replica.coordination, take_over=settings.take_over, clock=replica.clock)
-            async with open_work(replica, election.check):
-                said(f"{settings.identity} works: all controllers run")
-                await stopping.wait()
-                said("stopping: finishing what is in hand")
-
-        await _until(stopping, election, work)
+        if settings.share.count > 1:
+            await _share(replica, stopping, said)
+        else:
+            await _lead(replica, stopping, said)
 
 
-async def _until(stopping: asyncio.Event, election: Election, work: Callable[[], Awaitable[None]]) -> None:
+async def _lead(replica: Replica, stopping: asyncio.Event, said: Said) -> None:
+    """One replica works at a time."""
+    identity, election = replica.settings.identity, replica.election(LEASE_NAME)
+
+    async def work() -> None:
+        said(f"{identity} leads")
+        await replica.require_sole_control()
+        async with open_work(replica, election.check):
+            said(f"{identity} works: all controllers run")
+            await stopping.wait()
+            said("stopping: finishing what is in hand")
+
+    await until_stopped(stopping, election, work)
+
+
+async def _share(replica: Replica, stopping: asyncio.Event, said: Said) -> None:
+    """Every replica reconciles the XRs of the shards it holds; one of them leads, and does everything else.
+
+    A Lease each says who holds which shard. A replica takes its home shard from whoever stands in for it, and stands in
+    for others whose replica is away. One lost Lease ends the replica: what one is too late for, all of them are.
+    """
+    identity, share, terms = replica.settings.identity, replica.settings.share, replica.terms
+    shards = Shards(share.count, prefix=PREFIX)
+    elections: set[Election] = set()
+
+    def fence() -> None:
+        for election in elections:
+            if election.is_holding:
+                election.check()
+
+    await replica.require_sole_control()
+    async with open_work(replica, fence, shards) as controllers, asyncio.TaskGroup() as tasks:
+
+        async def lead() -> None:
+            said(f"{identity} leads")
+            await controllers.lead()
+            said(f"{identity} works: all controllers run")
+            await stopping.wait()
+            await controllers.bench.plane.stop_all()
+
+        async def hold(shard: int, election: Election) -> None:
+            said(f"{identity} holds shard {shard}")
+            shards.begin(shard)
+            await _first(stopping, election.wanted)
+            await shards.end(shard)
+            said(f"{identity} gives up shard {shard}")
+
+        async def stand(shard: int) -> None:
+            patience = 0.0 if shard == share.home else terms.lease / 2
+            while not stopping.is_set():
+                election = replica.election(shard_lease(shard, share.count), shard == share.home, patience)
+                elections.add(election)
+                await until_stopped(stopping, election, partial(hold, shard, election))
+                elections.discard(election)
+
+        leader = replica.election(LEASE_NAME)
+        elections.add(leader)
+        tasks.create_task(until_stopped(stopping, leader, lead), name="leading")
+        for shard in range(share.count):
+            tasks.create_task(stand(shard), name=f"shard {shard}")
+
+
+def shard_lease(shard: int, count: int) -> str:
+    """Another division of the work has other Leases: `planform-shard-0-of-3`."""
+    return f"planform-shard-{shard}-of-{count}"
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait until one of them is set."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+async def until_stopped(stopping: asyncio.Event, election: Election, work: Callable[[], Awaitable[None]]) -> None:
     """Lead until the work ends by itself; a replica that only stands by when it should stop simply stops."""
     leading = asyncio.create_task(election.lead(work), name="leading")
     waiting = asyncio.create_task(stopping.wait(), name="stopping")
@@ -179,8 +266,11 @@ async def _until(stopping: asyncio.Event, election: Election, work: Callable[[],
 
 
 @asynccontextmanager
-async def open_work(replica: Replica, fence: Fence) -> AsyncIterator[Controllers]:
-    """Every controller, with a client that the fence guards; they end gracefully when the block does."""
+async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None) -> AsyncIterator[Controllers]:
+    """Every controller, with a client that the fence guards; they end gracefully when the block does.
+
+    Where XRs are shared by `shards`, all but theirs wait for `lead`.
+    """
     settings, clock = replica.settings, replica.clock
     limits = Limits(
         request_seconds=settings.request_seconds,
@@ -213,6 +303,7 @@ async def open_work(replica: Replica, fence: Fence) -> AsyncIterator[Controllers
             server=None,
             cluster=None if settings.function_runtime == "process" else ClusterRuntime(settings.namespace),
             external_functions=settings.function_runtime == "external",
+            shards=shards,
         )
         controllers = await stack.enter_async_context(open_controllers(parts))
         stack.push_async_callback(plane.stop_all)

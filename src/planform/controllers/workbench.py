@@ -16,6 +16,7 @@ from planform.reconcile.controller import Controller, Result
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane
 from planform.reconcile.queue import K
+from planform.reconcile.shards import Shards
 from planform.telemetry.metrics import Registry
 from planform.telemetry.tracing import PassTracer, Tracer
 
@@ -38,6 +39,9 @@ class Workbench:
     reads_at_once: bool = False
     """Whether reads never wait, as from memory, so that several at a time are no faster than one after the other."""
 
+    shards: Shards | None = None
+    """Which XRs are this process' own, where several share them."""
+
     def controller(
         self,
         name: str,
@@ -50,7 +54,7 @@ class Workbench:
         """A controller with this workbench's tools; give it to `plane.start` with its sources."""
         return Controller(
             name,
-            reconcile,
+            reconcile if self.shards is None else self.shards.guarded(name, reconcile),
             clock=self.clock,
             rng=self.rng,
             gate=self.gate,

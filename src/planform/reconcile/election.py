@@ -22,6 +22,8 @@ from planform.clock import Clock, micro_timestamp
 from planform.errors import AlreadyExists, Conflict, NotFound, PlanformError
 
 LEASE = GroupVersionKind("coordination.k8s.io", "v1", "Lease")
+WANTED_ANNOTATION = "planform.dev/wanted-by"
+"""On a Lease: the candidate that it is meant for, who asks the holder to finish what is in hand and give it up."""
 
 _logger = logging.getLogger(__name__)
 
@@ -53,7 +55,11 @@ class Terms:
 
 
 class Election:
-    """One candidate. `identity` must be unique among all: a host name and something random."""
+    """One candidate. `identity` must be unique among all: a host name and something random.
+
+    A Lease may be meant for one candidate: that one `insists`, so whoever holds it instead is asked to give it up, and
+    hears of that by `wanted`. The others have `patience`: they take a Lease that is free only after so many seconds.
+    """
 
     def __init__(
         self,
@@ -65,8 +71,13 @@ class Election:
         clock: Clock,
         rng: Random,
         terms: Terms = Terms(),  # noqa: B008  (frozen)
+        insists: bool = False,
+        patience: float = 0.0,
     ) -> None:
         self._client = client
+        self._insists = insists
+        self._patience = patience
+        self._since = clock.monotonic()
         self._name = name
         self._namespace = namespace
         self._identity = identity
@@ -79,6 +90,7 @@ class Election:
         self._renewed_at = 0.0
         self._holds = False  # from winning to giving up, whatever the clock says
         self.leader = ""  # who holds the Lease, as far as we know
+        self.wanted = asyncio.Event()  # set while we hold what is meant for another who asks for it
 
     @property
     def is_holding(self) -> bool:
@@ -165,6 +177,8 @@ class Election:
             try:
                 lease = await self._client.get(LEASE, self._name, namespace=self._namespace)
             except NotFound:
+                if started < self._since + self._patience:
+                    return False
                 created = await self._client.create(self._new_lease())
                 self._note(created)
                 self._renewed_at = started
@@ -172,18 +186,26 @@ class Election:
             self._note(lease)
         spec: dict[str, Any] = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
-        if holder not in ("", self._identity):
+        if holder != self._identity:
             self._lease = None  # keep looking
-            if self._clock.monotonic() < self._observed_at + float(
-                spec.get("leaseDurationSeconds") or self._terms.lease
-            ):
+            length = float(spec.get("leaseDurationSeconds") or self._terms.lease) if holder else 0.0
+            if self._clock.monotonic() < self._observed_at + max(length, 0.0 if holder else self._patience):
+                if holder and self._insists:
+                    await self._ask_for(lease)
                 return False
         transitions = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
         acquired = str(spec.get("acquireTime") or "") if holder == self._identity else ""
+        if holder != self._identity:
+            lease = _asked_for(lease, None)
         written = await self._client.update({**lease, "spec": self._spec(transitions, acquired)})
         self._note(written)
         self._renewed_at = started
         return True
+
+    async def _ask_for(self, lease: Object) -> None:
+        """Tell the holder, who finds it at its next renewal."""
+        if _asking(lease) != self._identity:
+            await self._client.update(_asked_for(lease, self._identity))
 
     async def _release(self) -> None:
         """Give the Lease up, if it is ours; failing to only makes the successor wait."""
@@ -205,6 +227,8 @@ class Election:
             self._observed, self._observed_at = spec, self._clock.monotonic()
         self._lease = lease
         self.leader = spec.get("holderIdentity") or ""
+        if self.leader == self._identity and _asking(lease) not in ("", self._identity):
+            self.wanted.set()
 
     def _new_lease(self) -> Object:
         return {
@@ -223,3 +247,14 @@ class Election:
             "renewTime": now,
             "leaseTransitions": transitions,
         }
+
+
+def _asking(lease: Object) -> str:
+    return str((lease["metadata"].get("annotations") or {}).get(WANTED_ANNOTATION) or "")
+
+
+def _asked_for(lease: Object, identity: str | None) -> Object:
+    """The Lease with the name of who asks for it, or without any."""
+    annotations = {**(lease["metadata"].get("annotations") or {}), WANTED_ANNOTATION: identity}
+    kept = {name: value for name, value in annotations.items() if value is not None}
+    return {**lease, "metadata": {**lease["metadata"], "annotations": kept}}

@@ -18,8 +18,8 @@ from planform.api.kinds import GroupVersionKind
 from planform.client.waits import time_limit
 from planform.clock import Clock
 from planform.reconcile.controller import Controller
-from planform.reconcile.queue import K
-from planform.reconcile.sources import Enqueue, Handler, Source, Subscription, Watches
+from planform.reconcile.queue import K, Priority
+from planform.reconcile.sources import Enqueue, Handler, Source, Subscription, Watches, to_self
 
 _logger = logging.getLogger(__name__)
 
@@ -88,6 +88,14 @@ class Plane:
         if subscription is not None:
             subscription.close()
         return subscription is not None
+
+    def revisit(self, name: str) -> None:
+        """Have a running controller look again at every object that its own kinds have, in no hurry."""
+        running = self._running[name]
+        for source, subscription in running.subscriptions.items():
+            if isinstance(source, Source) and source.to_keys is to_self:
+                for key in subscription.keys:
+                    running.controller.queue.add(key, priority=Priority.BACKGROUND)
 
     def subscribe(
         self, gvk: GroupVersionKind, handler: Handler, *, namespace: str = "", labels: str = ""

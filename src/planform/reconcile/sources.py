@@ -147,6 +147,11 @@ class Subscription:
     ) -> None:
         self.close()
 
+    @property
+    def keys(self) -> tuple[ObjectKey, ...]:
+        """The objects that there are, as far as the watch has told."""
+        return self._shared.informer.keys
+
     async def synced(self) -> None:
         """Wait until the handler has heard of everything that existed when the subscription began.
 
