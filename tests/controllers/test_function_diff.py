@@ -10,7 +10,6 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import SECRET
-from planform.rollout import FUNCTION_DIFFS_PATH
 from tests.controllers.composing import CONFIG_MAP
 from tests.controllers.trying_functions import NAME, Trial, trying
 from tests.harness.planes import eventually
@@ -107,11 +106,15 @@ async def test_steps_see_what_they_saw_in_the_run_and_secrets_as_they_are_now(tr
         "kind": "Resources",
         "resources": [{"name": "before", "base": {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}}],
     }
-    await trial.platform.compose(
-        {"step": "before", "functionRef": {"name": "function-patch-and-transform"}, "input": earlier},
-        trial.step(credentials=credentials, functionRevisionRef={"name": old}),
-        {"step": "ready", "functionRef": {"name": "function-auto-ready"}},
-    )
+
+    async def compose(revision: str) -> None:
+        await trial.platform.compose(
+            {"step": "before", "functionRef": {"name": "function-patch-and-transform"}, "input": earlier},
+            trial.step(credentials=credentials, functionRevisionRef={"name": revision}),
+            {"step": "ready", "functionRef": {"name": "function-auto-ready"}},
+        )
+
+    await compose(old)
     [xr] = await trial.create(["one"])
     new = await trial.install("v2")
     await trial.platform.at_rest(xr)
@@ -126,55 +129,15 @@ async def test_steps_see_what_they_saw_in_the_run_and_secrets_as_they_are_now(tr
     assert change["after"]["object"]["data"] == {"login": "******", "seen": "True"}
     assert "second-secret" not in orjson.dumps(told).decode()
 
+    await compose(new)
 
-async def test_what_cannot_be_run_again_is_told_apart_with_the_reason(trial: Trial) -> None:
-    trial.publish("v1", 'config("settings", size="1")')
-    trial.publish("v2", 'raise ValueError("no such size")')
-    old = await trial.install("v1")
-    fails = {"apiVersion": "pt.fn.crossplane.io/v1beta1", "kind": "Resources", "resources": []}
-    step = trial.step(functionRevisionRef={"name": old})
-    await trial.platform.compose(step)
-    await trial.create(["fine"])
-    new = await trial.install("v2")
-    broken = {"step": "broken", "functionRef": {"name": "function-patch-and-transform"}, "input": fails}
-    await trial.platform.compose(broken, step, name="try-broken")
-    await trial.platform.create("stuck", compositionRef={"name": "try-broken"})
+    async def is_composed() -> bool:
+        found = await trial.platform.composed(xr, CONFIG_MAP)
+        return str(found["settings"]["data"]["login"]) == "second-secret"
 
-    async def both() -> dict[str, Object] | None:
-        found = by_name(await trial.diff(old, new))
-        return found if "stuck" in found else None
-
-    found = await eventually(both, "both XRs are compared")
-    assert found["fine"]["outcome"] == "failed"
-    assert "no such size" in found["fine"]["error"]
-    assert found["stuck"]["outcome"] == "skipped"
-    assert "did not come to the function" in found["stuck"]["reason"]
-    mended = by_name(await trial.diff(new, old))
-    assert mended["fine"]["outcome"] == "mended"
-
-
-async def test_a_record_in_which_secrets_are_masked_cannot_be_run_again(trial: Trial) -> None:
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login", "namespace": "default"}}
-    await trial.client.create({**secret, "stringData": {"password": "first-secret"}})
-    credentials = [{"name": "login", "source": "Secret", "secretRef": {"namespace": "default", "name": "login"}}]
-    trial.publish("v1", 'config("settings", login=req.credentials("login")["password"].decode())')
-    old = await trial.install("v1")
-    await trial.platform.compose(trial.step(credentials=credentials))
-    [xr] = await trial.create(["one"])
-    await trial.platform.merge(xr, {"spec": {"size": 2}})  # now what was composed is observed, too
+    await eventually(is_composed, "the secret is in what was composed")
+    await trial.platform.merge(xr, {"spec": {"size": 2}})  # so that a run observes it
     await trial.platform.at_rest(xr)
-    [told] = await trial.diff(old, old)
+    [told] = await trial.diff(old, new)
     assert told["outcome"] == "skipped"
     assert told["reason"] == 'secret values are masked in resource "settings"'
-
-
-async def test_a_question_about_no_revision_or_two_functions_is_refused(trial: Trial) -> None:
-    trial.publish("v1", ONE)
-    name = await trial.install("v1")
-    status, body = await trial.controllers.diffs.answer(f"{FUNCTION_DIFFS_PATH}/{name}/no-such", {})
-    assert status == 404
-    assert 'no function revision "no-such"' in orjson.loads(body)["message"]
-    status, body = await trial.controllers.diffs.answer(f"{FUNCTION_DIFFS_PATH}/{name}/{name}", {"xr": ["a," * 101]})
-    assert status == 400
-    status, _ = await trial.controllers.diffs.answer(f"{FUNCTION_DIFFS_PATH}/{name}", {})
-    assert status == 404

@@ -24,6 +24,7 @@ from planform.cli.main import root
 from planform.composition.pipeline import PipelineOutcome
 from planform.errors import UsageError
 from planform.functions.values import Ready, Resource, State
+from planform.rollout import FUNCTION_DIFFS_PATH
 from planform.rollout.differences import changes_between, masked
 from tests.controllers.composing import Platform
 from tests.harness.function_server import function_server
@@ -207,6 +208,37 @@ async def test_a_revision_that_does_not_serve_says_what_to_do(plane: ControlPlan
     assert 'revision "fn-by-hand" does not serve' in str(done.exception)
     assert "planform function activate fn --revision fn-by-hand" in str(done.exception)
     await plane.client.delete(FUNCTION_REVISION, "fn-by-hand")
+
+
+@in_one_loop
+async def test_an_xr_whose_run_did_not_come_to_the_function_is_not_compared(plane: ControlPlane, diff: Run) -> None:
+    platform = Platform(plane.client, "diff", controllers=plane.controllers)
+    nothing = {"apiVersion": "pt.fn.crossplane.io/v1beta1", "kind": "Resources", "resources": []}
+    broken = {"step": "broken", "functionRef": {"name": "function-patch-and-transform"}, "input": nothing}
+    await platform.compose(
+        broken, {"step": "render", "functionRef": {"name": "fn"}, "input": INPUT}, name="diff-broken"
+    )
+    xr = await platform.create("stuck", compositionRef={"name": "diff-broken"})
+    await until_condition(plane.client, xr, "Synced", "False")
+    done = await diff("fn:1", "fn:2")
+    assert "App/stuck-diff (default)\nnot compared: its latest run did not come to the function: " in done.stdout
+    assert "  2 unchanged" in done.stdout
+    await plane.client.delete(platform.kind, xr["metadata"]["name"], namespace="default")
+    await platform.gone(xr)
+
+
+@in_one_loop
+async def test_a_question_that_makes_no_sense_is_refused_with_a_status(plane: ControlPlane) -> None:
+    [first, *_] = [each.id for each in plane.controllers.functions.catalogue.versions("fn")]
+    for path, query, code, words in (
+        (f"/{first}/no-such", {}, 404, 'no function revision "no-such"'),
+        (f"/{first}", {}, 404, "ask for"),
+        (f"/{first}/{first}", {"xr": ["a," * 101]}, 400, "at most 100 XRs"),
+        (f"/{first}/builtin", {}, 404, "no function revision"),
+    ):
+        status, body = await plane.controllers.diffs.answer(f"{FUNCTION_DIFFS_PATH}{path}", query)
+        assert status == code
+        assert words in json.loads(body)["message"]
 
 
 @in_one_loop
