@@ -13,13 +13,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from random import SystemRandom
 from typing import Any
 
 from planform.api.kinds import Kind
 from planform.apiserver.audit import AuditLog
 from planform.apiserver.authentication import Authentication
 from planform.apiserver.bootstrap import ensure_bootstrap
+from planform.apiserver.chance import PooledSystemRandom
 from planform.apiserver.core import Core
 from planform.apiserver.documents import Documents, Mount
 from planform.apiserver.engine import open_engine
@@ -136,7 +136,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
     clock = clock or SystemClock()
     metrics = Registry()
     _show_features(settings.features, metrics)
-    rng = SystemRandom()
+    rng = PooledSystemRandom()
     async with AsyncExitStack() as stack:
         directory = settings.data
         if directory is None:

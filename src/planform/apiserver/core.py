@@ -12,6 +12,7 @@ import orjson
 
 from planform.api.kinds import Object
 from planform.apiserver.admission import Admission, AdmissionPlugin
+from planform.apiserver.chance import PooledSystemRandom
 from planform.apiserver.registry import Registry, ServedKind
 from planform.clock import Clock
 from planform.errors import ApiError, InsufficientStorage, InternalError, ServiceUnavailable, StoreError
@@ -39,7 +40,7 @@ class Core:
     store: Store
     registry: Registry
     clock: Clock
-    rng: random.Random = field(default_factory=random.SystemRandom)
+    rng: random.Random = field(default_factory=PooledSystemRandom)
     admission: Sequence[AdmissionPlugin] = ()
     webhooks: ConversionWebhooks | None = None
     pinned: PinnedLists | None = None

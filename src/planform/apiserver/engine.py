@@ -13,6 +13,7 @@ from planform.api.kinds import Object
 from planform.apiserver import crds
 from planform.apiserver.admission import AdmissionPlugin
 from planform.apiserver.builtin_kinds import builtin_served_kinds
+from planform.apiserver.chance import PooledSystemRandom
 from planform.apiserver.core import ConversionWebhooks, Core
 from planform.apiserver.registry import Registry
 from planform.clock import Clock
@@ -36,7 +37,7 @@ def open_engine(
     for _, entry in store.list(crds.RESOURCE):
         follower.take(orjson.loads(entry.value), entry.rv)
     store.subscribe(follower.changed)
-    return Core(store, registry, clock, rng or random.SystemRandom(), admission, webhooks)
+    return Core(store, registry, clock, rng or PooledSystemRandom(), admission, webhooks)
 
 
 class _Taken(NamedTuple):
