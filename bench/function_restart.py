@@ -3,7 +3,8 @@
     python -m bench function_restart [--kills 5] [--callers 8]
 
 Two functions written with the SDK run as processes in the sandbox and are called over mutual TLS without a pause. One
-of them is killed with SIGKILL; measured is the time until the first call that begins after the kill is answered.
+of them is killed with SIGKILL; measured is the time until the first call that begins after the kill is answered: by the
+spare process that a function has while it is called, and without it, by the process that is started anew.
 """
 
 from __future__ import annotations
@@ -49,31 +50,27 @@ class Callers:
             await asyncio.sleep(0.01)
 
 
-async def _stable(hosting: Hosting, revision: str) -> None:
-    """Wait until it has served for a moment."""
-    await hosting.ready(revision)
-    for _ in range(20):
-        await hosting.call(revision)
-
-
-async def measure(kills: int, callers: int, replicas: int) -> tuple[list[float], Callers, Callers]:
+async def measure(kills: int, callers: int, *, spare: bool) -> tuple[list[float], Callers, Callers]:
     """Seconds from each kill to the answer of the next call, and what callers of both functions met."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_hosting(Path(folder) / "data") as hosting:
+            host = hosting.host
             for revision in ("killed", "other"):
-                payload = server_payload(hosting.data / "packages" / revision)
-                hosting.want(revision, payload, replicas=replicas if revision == "killed" else 1)
-                await _stable(hosting, revision)
+                hosting.want(revision, server_payload(hosting.data / "packages" / revision))
+                await hosting.ready(revision)
             both = Callers(hosting, "killed"), Callers(hosting, "other")
             tasks = [asyncio.create_task(each.keep_calling()) for each in both for _ in range(callers)]
             took = []
             for _ in range(kills):
-                os.killpg(hosting.host.pids("killed")[0], signal.SIGKILL)
+                await hosting.spare("killed")
+                await asyncio.sleep(1.0)  # so that each kill meets a function at rest, as accidents do
+                victims = [*host.pids("killed"), *([] if spare else [host.spare_pid("killed")])]
+                for victim in victims:
+                    if victim is not None:
+                        os.killpg(victim, signal.SIGKILL)
                 killed = time.perf_counter()
                 await hosting.call("killed")
                 took.append(time.perf_counter() - killed)
-                await _stable(hosting, "killed")
-                await asyncio.sleep(1.0)  # so that each kill meets a function at rest, as accidents do
             for task in tasks:
                 task.cancel()
             for task in tasks:
@@ -88,17 +85,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--callers", type=int, default=8)
     options = parser.parse_args(arguments)
     report = Report("function_restart")
-    for replicas in (1, 2):
-        took, killed, other = uvloop.run(measure(options.kills, options.callers, replicas))
+    for spare, what in ((True, "its spare takes over"), (False, "its spare was killed as well")):
+        took, killed, other = uvloop.run(measure(options.kills, options.callers, spare=spare))
         report.note(
-            f"{replicas} process{'es' if replicas > 1 else ''}: back after "
-            + ", ".join(f"{each * 1000:.0f}" for each in took)
-            + f" ms; {killed.calls} calls beside, {killed.failed} failed, the longest {killed.longest * 1000:.0f} ms;"
+            f"{what}: answers again after {', '.join(f'{each * 1000:.0f}' for each in took)} ms;"
+            f" {killed.calls} calls beside, {killed.failed} failed, the longest {killed.longest * 1000:.0f} ms;"
             f" of the other function {other.calls} calls, {other.failed} failed,"
             f" the longest {other.longest * 1000:.0f} ms"
         )
-        report.at_most(f"seconds until the next call is answered, of {replicas}", max(took), SECONDS_TO_BE_BACK, "s")
-        report.at_most(f"failed calls of another function, beside {replicas}", other.failed, 0, "")
+        report.at_most(f"until the next call is answered: {what}", max(took), SECONDS_TO_BE_BACK, "s")
+        report.at_most(f"failed calls of another function: {what}", other.failed, 0, "")
     return 1 if report.failures else 0
 
 

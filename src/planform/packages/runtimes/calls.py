@@ -13,19 +13,26 @@ class Tally:
     """How many calls of something are under way."""
 
     def __init__(self) -> None:
-        self._under_way = 0
+        self.begun = 0
+        self.under_way = 0
         self._changed = asyncio.Event()
 
     @contextmanager
     def counting(self) -> Iterator[None]:
         """One more, while the block lasts."""
-        self._under_way += 1
+        self.begun += 1
+        self.under_way += 1
         self._changed.set()
         try:
             yield
         finally:
-            self._under_way -= 1
+            self.under_way -= 1
             self._changed.set()
+
+    async def next_one(self) -> None:
+        """Wait until one begins or ends."""
+        self._changed.clear()
+        await self._changed.wait()
 
     async def quiet(
         self, clock: Clock, *, seconds: float, longest: float, interrupt: asyncio.Event | None = None
@@ -34,11 +41,11 @@ class Tally:
         deadline = clock.monotonic() + longest
         while (left := deadline - clock.monotonic()) > 0:
             self._changed.clear()
-            limit = left if self._under_way else min(left, seconds)
+            limit = left if self.under_way else min(left, seconds)
             heard = await first_of(clock, limit, self._changed, interrupt)
             if interrupt is not None and interrupt.is_set():
                 return False
-            if not heard and not self._under_way:
+            if not heard and not self.under_way:
                 return True
         return True
 

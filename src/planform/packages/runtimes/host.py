@@ -26,10 +26,10 @@ from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.calls import Tally, first_of
 from planform.packages.runtimes.certificates import RevisionCertificates
-from planform.packages.runtimes.containers import container_launch
-from planform.packages.runtimes.launching import Wanted, process_launch, provider_launch
+from planform.packages.runtimes.launching import Wanted
 from planform.packages.runtimes.logs import Logs, logs_directory
-from planform.packages.runtimes.servers import HeldPort, Replica, Servers, target_of, until_serving
+from planform.packages.runtimes.servers import Servers, Spares
+from planform.packages.runtimes.starting import Starter
 
 if TYPE_CHECKING:
     from planform.packages.runtimes.oneshot import Oneshot
@@ -41,7 +41,7 @@ ONESHOT_ENDPOINT: Final = "oneshot:"
 _TRY_AGAIN: Final = 30.0
 _LONGEST_SLEEP: Final = 86_400.0
 _PATIENCE: Final = 3.0
-_STAYS: Final = 3.0
+_HEARSAY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Hosted:
     def standing(self) -> Standing:
         if isinstance(self.serving, Servers):
             ready = self.serving.ready
-            return Standing(self.serving.remote.target, ready, "" if ready else self.serving.problem)
+            return Standing(self.serving.target, ready, "" if ready else self.serving.problem)
         if self.serving is not None:
             return Standing(ONESHOT_ENDPOINT, ready=True)
         return Standing(problem=self.coming.problem if self.coming is not None else self.problem)
@@ -101,6 +101,7 @@ class RuntimeHost:
         *,
         clock: Clock,
         draining: Draining = Draining(),  # noqa: B008  # frozen
+        spares: Spares | None = Spares(),  # noqa: B008  # frozen
     ) -> None:
         self._directory = directory
         self._certificates = certificates
@@ -112,6 +113,7 @@ class RuntimeHost:
         self._keepers: set[asyncio.Task[None]] = set()
         make_private_directory(directory / "runtimes")
         self._logs = Logs(logs_directory(directory), clock=clock)
+        self._starter = Starter(certificates, self._logs, directory, clock, spares)
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -181,6 +183,11 @@ class RuntimeHost:
         if hosted is None or not isinstance(hosted.serving, Servers):
             return []
         return [each.pid for each in hosted.serving.replicas if each.pid is not None]
+
+    def spare_pid(self, revision: str) -> int | None:
+        """The leader of the group that takes over at once if its process is killed; None while there is none."""
+        hosted = self._hosted.get(revision)
+        return hosted.serving.spare_pid if hosted is not None and isinstance(hosted.serving, Servers) else None
 
     def subscribe(self, callback: OnChange) -> Callable[[], None]:
         """Tell `callback` each revision whose standing is another; gives what ends that."""
@@ -252,7 +259,7 @@ class RuntimeHost:
             hosted.serving = Oneshot(wanted, directory=directory, hidden=self._directory)
             previous = running.pop_all()
         else:
-            fresh = await self._servers(wanted, directory)
+            fresh = await self._starter.servers(wanted, directory, partial(self._on_replica, wanted.revision))
             async with AsyncExitStack() as attempt:
                 await attempt.enter_async_context(fresh)
                 if not await self._come_up(wanted, hosted, fresh):
@@ -262,10 +269,11 @@ class RuntimeHost:
                 running.push_async_exit(attempt.pop_all())
         self._tell(wanted.revision)
         if isinstance(before, Servers):
-            await _ended(hosted.retiring)  # however often something else is wanted, there are no more than these
+            earlier = set(hosted.retiring)
             task = self._keeper(self._retire(before, previous), f"end what ran {wanted.revision}")
             hosted.retiring.add(task)
             task.add_done_callback(hosted.retiring.discard)
+            await _ended(earlier)  # however often something else is wanted, no more than two generations end at once
         return True
 
     async def _come_up(self, wanted: Wanted, hosted: _Hosted, fresh: Servers) -> bool:
@@ -291,55 +299,6 @@ class RuntimeHost:
         if isinstance(hosted.serving, Servers):
             hosted.serving.show(await asyncio.to_thread(self._certificates.caller))
 
-    async def _servers(self, wanted: Wanted, directory: Path) -> Servers:
-        revision = wanted.revision
-        caller = await asyncio.to_thread(self._certificates.caller)
-        certificates = self._certificates.directory_of(revision)
-        ports = [HeldPort() for _ in range(wanted.settings.replicas)]
-        replicas = []
-        try:
-            for number, port in enumerate(ports):
-                if wanted.executable.way.is_container:
-                    launch = container_launch(
-                        wanted,
-                        port=port.number,
-                        certificates=certificates,
-                        directory=directory,
-                        replica=port.number,
-                    )
-                elif wanted.kubeconfig is not None:
-                    launch = provider_launch(wanted, certificates=certificates, hidden=self._directory)
-                else:
-                    make_private_directory(directory / "cache")
-                    launch = process_launch(
-                        wanted,
-                        port=port.number,
-                        certificates=certificates,
-                        cache=directory / "cache",
-                        hidden=self._directory,
-                    )
-                remote = Remote(target_of([port.number]), caller, revision)
-                replicas.append(
-                    Replica(
-                        launch,
-                        clock=self._clock,
-                        answers=partial(self._answers, wanted, remote),
-                        note=self._logs.writer(revision, str(number) if len(ports) > 1 else ""),
-                        on_change=lambda: self._on_replica(revision),
-                    )
-                )
-        except BaseException:
-            for port in ports:
-                port.close()
-            raise
-        return Servers(ports, replicas, Remote(target_of([port.number for port in ports]), caller, revision))
-
-    def _answers(self, wanted: Wanted, remote: Remote) -> asyncio.Task[None]:
-        """Ends when the process is known to work: a function answers; of a provider one sees that it stays."""
-        if wanted.kubeconfig is not None:
-            return asyncio.create_task(self._clock.sleep(_STAYS))
-        return asyncio.create_task(until_serving(remote, self._clock))
-
     def _on_replica(self, revision: str) -> None:
         hosted = self._hosted.get(revision)
         if hosted is not None:
@@ -352,6 +311,14 @@ class RuntimeHost:
         """Wait until one of its processes answers, if all of them are just coming back, but not longer than that."""
         deadline = self._clock.monotonic() + min(seconds, _PATIENCE)
         while isinstance(hosted.serving, Servers) and not hosted.serving.answering:
+            left = deadline - self._clock.monotonic()
+            if left <= 0 or not await self._wait(hosted.news, left):
+                return
+
+    async def _lost(self, hosted: _Hosted, called: Remote) -> None:
+        """Wait until one hears of the end of the process that a call was lost with; not long, it may be well."""
+        deadline = self._clock.monotonic() + _HEARSAY
+        while isinstance(hosted.serving, Servers) and hosted.serving.answering and hosted.serving.remote == called:
             left = deadline - self._clock.monotonic()
             if left <= 0 or not await self._wait(hosted.news, left):
                 return
@@ -401,11 +368,13 @@ class _HostedRunner:
             if not isinstance(hosted.serving, Servers):
                 return await hosted.serving.run(revision, request, timeout=timeout)
             deadline = self._clock.monotonic() + timeout
+            called = hosted.serving.remote
             try:
                 return await self._call(hosted, revision, request, deadline)
             except FunctionCrashed:
                 # Its process ended in the middle. Reconciles repeat calls anyway, so this one may be repeated at once;
                 # a request that kills its function does so twice, and then it is said.
+                await self._host._lost(hosted, called)
                 return await self._call(hosted, revision, request, deadline)
 
     async def _call(

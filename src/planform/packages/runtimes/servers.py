@@ -2,6 +2,9 @@
 
 A port is held for each of them from before its first start until the last: a process that crashes comes back where it
 was, so callers need not be told, and nobody else can take its place meanwhile.
+
+Of a function that is being called a spare process is there as well: it is called from when the other one ends until
+that one is back, so that no call waits for a start. A function that nobody calls has none.
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from planform.clock import Clock
@@ -45,7 +48,7 @@ class HeldPort:
 
 
 class Replica:
-    """One process of several. `on_change` hears when `ready` or `problem` may be others."""
+    """One process of several. `on_change` hears when it ends and when it answers."""
 
     def __init__(
         self,
@@ -113,9 +116,9 @@ class Replica:
             self._failures += 1
             self._code = state.code
             # Once is an accident, and it is back before anybody could be told.
-            if not self.ready or self._failures >= _CRASH_LOOP:
+            if self._failures >= _CRASH_LOOP:
                 self.ready = False
-                self._on_change()
+            self._on_change()
 
     def _on_answer(self, probe: asyncio.Task[None]) -> None:
         if probe.cancelled() or probe is not self._probe or probe.exception() is not None:
@@ -131,15 +134,44 @@ class Replica:
             self._probe = None
 
 
+@dataclass(frozen=True, slots=True)
+class Spares:
+    """When there is a spare process: from `after` seconds after a call, until none came for `idle` seconds."""
+
+    after: float = 3.0
+    idle: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """A process beside the one that serves, and where it is called instead."""
+
+    replica: Replica
+    target: str
+    when: Spares
+
+
 class Servers:
     """All processes of one revision that were started alike, while the `async with` block lasts."""
 
-    def __init__(self, ports: Sequence[HeldPort], replicas: Sequence[Replica], remote: Remote) -> None:
-        self._ports = ports
+    def __init__(
+        self,
+        held: ExitStack,
+        replicas: Sequence[Replica],
+        remote: Remote,
+        *,
+        clock: Clock,
+        spare: Spare | None = None,
+    ) -> None:
+        """`held` lets their ports go."""
+        self._held = held
+        self._clock = clock
+        self._remote = remote
+        self._spare = spare
+        self._keeping_spare: asyncio.Task[None] | None = None
+        self._is_ending = False
         self.replicas = replicas
         self.calls = Tally()
-        self._remote = remote
-        self._stack = AsyncExitStack()
 
     @property
     def ready(self) -> bool:
@@ -148,12 +180,31 @@ class Servers:
 
     @property
     def answering(self) -> bool:
+        return self._serve_themselves or self._spare_serves
+
+    @property
+    def _serve_themselves(self) -> bool:
         return any(each.answering for each in self.replicas)
 
     @property
+    def _spare_serves(self) -> bool:
+        return self._spare is not None and self._spare.replica.answering and not self._serve_themselves
+
+    @property
+    def target(self) -> str:
+        """Where they serve, whoever of them does at this moment."""
+        return self._remote.target
+
+    @property
     def remote(self) -> Remote:
-        """Where calls go."""
+        """Where calls go now."""
+        if self._spare is not None and self._spare_serves:
+            return replace(self._remote, target=self._spare.target, incarnation=self._spare.replica.incarnation)
         return replace(self._remote, incarnation=sum(each.incarnation for each in self.replicas))
+
+    @property
+    def spare_pid(self) -> int | None:
+        return self._spare.replica.pid if self._spare is not None and self._spare.replica.answering else None
 
     def show(self, tls: ClientTls) -> None:
         """From now on, callers show this certificate."""
@@ -166,17 +217,29 @@ class Servers:
         return "" if self.ready else self.replicas[0].problem
 
     async def __aenter__(self) -> Self:
-        for port in self._ports:
-            self._stack.callback(port.close)
         for replica in self.replicas:
-            await self._stack.enter_async_context(replica)
+            await replica.__aenter__()
+        if self._spare is not None:
+            self._keeping_spare = asyncio.create_task(self._keep_spare(self._spare), name="keep a spare process")
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_ending = True
+        if self._keeping_spare is not None:
+            self._keeping_spare.cancel()
+            await asyncio.wait([self._keeping_spare])
         await asyncio.gather(*(replica.__aexit__() for replica in self.replicas))
-        self._stack.pop_all()
-        for port in self._ports:
-            port.close()
+        self._held.close()
+
+    async def _keep_spare(self, spare: Spare) -> None:
+        while not self._is_ending:  # a cancellation that comes while a process ends is lost on it
+            await self.calls.next_one()
+            await self._clock.sleep(spare.when.after)
+            async with spare.replica:
+                known = -1
+                while known != self.calls.begun or self.calls.under_way or self._spare_serves:
+                    known = self.calls.begun
+                    await self._clock.sleep(spare.when.idle)
 
 
 def target_of(ports: Sequence[int]) -> str:
