@@ -224,7 +224,7 @@ class AtRest:
 @asynccontextmanager
 async def open_at_rest(directory: Path) -> AsyncIterator[AtRest]:
     """The engine of a stopped control plane, or of a new one, with its chores and without controllers or a server."""
-    clock, rng, metrics = SystemClock(), SystemRandom(), Registry()
+    clock, rng, metrics = SystemClock(), PooledSystemRandom(), Registry()
     make_private_directory(directory)
     async with AsyncExitStack() as stack:
         settings = Settings(data=directory)
