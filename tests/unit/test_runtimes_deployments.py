@@ -18,6 +18,7 @@ from planform.packages.runtimes.deployments import (
     identified,
     objects_of,
     stamped,
+    unavailable,
 )
 from planform.packages.runtimes.serving_pods import places_of, target_of
 
@@ -205,6 +206,51 @@ def test_what_replaces_an_object_names_it() -> None:
     obj = {"metadata": {"name": "x"}}
     assert identified(obj, None) == obj
     assert identified(obj, {"metadata": {"uid": "u1"}})["metadata"]["uid"] == "u1"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "some_serve", "problem"),
+    [
+        ({}, False, "its pods are being started"),
+        ({"Available": ("True", "MinimumReplicasAvailable", "fine")}, False, ""),
+        ({"Available": ("False", "MinimumReplicasUnavailable", "too few")}, True, "too few"),
+        (
+            {
+                "Available": ("False", "MinimumReplicasUnavailable", "too few"),
+                "Progressing": ("True", "NewReplicaSetAvailable", "done"),
+            },
+            True,
+            "",
+        ),
+        (
+            {
+                "Available": ("False", "MinimumReplicasUnavailable", "too few"),
+                "Progressing": ("True", "NewReplicaSetAvailable", "done"),
+            },
+            False,
+            "too few",
+        ),
+        (
+            {
+                "Available": ("False", "MinimumReplicasUnavailable", "too few"),
+                "Progressing": ("False", "ProgressDeadlineExceeded", "too slow"),
+                "ReplicaFailure": ("True", "FailedCreate", "forbidden by quota"),
+            },
+            False,
+            "forbidden by quota",
+        ),
+    ],
+    ids=["unsaid", "available", "first-pod", "one-lost", "all-lost", "refused"],
+)
+def test_a_deployment_says_what_keeps_it_from_serving(
+    conditions: dict[str, tuple[str, str, str]], *, some_serve: bool, problem: str
+) -> None:
+    said = [
+        {"type": type_, "status": status, "reason": reason, "message": message}
+        for type_, (status, reason, message) in conditions.items()
+    ]
+    told = unavailable({"status": {"conditions": said}}, some_serve=some_serve)
+    assert told.removeprefix("its Deployment is not available: ") == problem
 
 
 def slice_of(*endpoints: tuple[str, dict[str, bool]], family: str = "IPv4", port: str = "grpc") -> Object:

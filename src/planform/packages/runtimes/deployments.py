@@ -36,6 +36,7 @@ APPLIED_ANNOTATION: Final = "planform.dev/applied"
 CALLER_LABELS: Final = {"app.kubernetes.io/name": "planform"}
 """The pods that may call functions: those of the control plane, in the same namespace."""
 PORT: Final = 9443
+STARTING: Final = "its pods are being started"
 
 _USER: Final = 2000
 _SERVER_CERTS: Final = "/tls/server"
@@ -123,6 +124,23 @@ def secret_of(wanted: Deployed, name: str, namespace: str, data: Mapping[str, st
         "type": "kubernetes.io/tls",
         "data": dict(data),
     }
+
+
+def unavailable(deployment: Mapping[str, Any], *, some_serve: bool = False) -> str:
+    """Why a Deployment is not available; empty if it is, or was once and some of its pods still serve."""
+    conditions = {each["type"]: each for each in (deployment.get("status") or {}).get("conditions") or ()}
+    available, progressing = conditions.get("Available") or {}, conditions.get("Progressing") or {}
+    rolled_out = progressing.get("reason") == "NewReplicaSetAvailable"
+    if available.get("status") == "True" or (rolled_out and some_serve):
+        return ""
+    failure = conditions.get("ReplicaFailure") or {}
+    wrong = [
+        *([failure] if failure.get("status") == "True" else []),
+        *([progressing] if progressing.get("status") == "False" else []),
+        available,
+    ]
+    said = next((str(each["message"]) for each in wrong if each.get("message")), "")
+    return f"its Deployment is not available: {said}" if said else STARTING
 
 
 def stamped(obj: Object) -> Object:

@@ -38,6 +38,7 @@ from planform.packages.runtimes.deployments import (
     PORT,
     REVISION_LABEL,
     SERVICE,
+    STARTING,
     Deployed,
     covers,
     identified,
@@ -45,6 +46,7 @@ from planform.packages.runtimes.deployments import (
     secret_of,
     server_name,
     stamped,
+    unavailable,
 )
 from planform.packages.runtimes.host import Draining, OnChange, Standing
 from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
@@ -57,7 +59,6 @@ NAME: Final = "runtimes"
 MANAGER: Final = "pkg.crossplane.io/runtime"
 _PATIENCE: Final = 3.0
 _LONGEST_WAIT: Final = 86_400.0
-_STARTING: Final = "its pods are being started"
 
 
 class MakeController(Protocol):
@@ -162,7 +163,7 @@ class KubernetesHost:
         if known.wanted != wanted:
             known.wanted, known.released, known.let_go = wanted, False, None
             self._look(wanted.revision)
-        return self.standing(wanted.revision) or Standing(problem=_STARTING)
+        return self.standing(wanted.revision) or Standing(problem=STARTING)
 
     def release(self, revision: str) -> None:
         """Take this revision away once its calls have ended. Subscribers hear when that is done."""
@@ -184,14 +185,14 @@ class KubernetesHost:
             return None
         deployment = _one(known, DEPLOYMENT)
         if deployment is None:
-            return None if known.wanted is None else Standing(problem=known.problem or _STARTING)
+            return None if known.wanted is None else Standing(problem=known.problem or STARTING)
         service = _one(known, SERVICE)
         endpoint = "" if service is None else _endpoint(service["metadata"]["name"], self.namespace)
         if known.wanted is not None and known.wanted.provider:
-            unavailable = _unavailable(deployment)
-            return Standing(endpoint, not unavailable, known.problem or unavailable)
+            problem = unavailable(deployment)
+            return Standing(endpoint, not problem, known.problem or problem)
         found = self._pods.remote(revision) is not None
-        problem = _unavailable(deployment) or ("" if found else "none of its pods is found yet")
+        problem = unavailable(deployment, some_serve=found) or ("" if found else "none of its pods is found yet")
         return Standing(endpoint, not problem, known.problem or problem)
 
     def remote(self, revision: str) -> Remote | None:
@@ -420,19 +421,6 @@ def _one(known: _Known, kind: GroupVersionKind) -> Object | None:
 def _endpoint(service: str, namespace: str) -> str:
     """As others who look at the revision expect it; calls from here go to the pods themselves."""
     return f"dns:///{server_name(service, namespace)}:{PORT}"
-
-
-def _unavailable(deployment: Mapping[str, Any]) -> str:
-    """Why a Deployment is not available; empty if it is."""
-    conditions = {each["type"]: each for each in (deployment.get("status") or {}).get("conditions") or ()}
-    if (conditions.get("Available") or {}).get("status") == "True":
-        return ""
-    said = [
-        str(each["message"])
-        for each in (conditions.get("ReplicaFailure"), conditions.get("Progressing"), conditions.get("Available"))
-        if each and each.get("message") and (each["type"] == "ReplicaFailure") == (each.get("status") == "True")
-    ]
-    return f"its Deployment is not available: {said[0]}" if said else _STARTING
 
 
 def _version(obj: Mapping[str, Any]) -> int:
