@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION
 from planform.app import ControlPlane, Settings, open_control_plane
+from planform.cli import function_diff
 from planform.cli.function_diff import _alike, _change_lines, _means, _named
 from planform.cli.main import root
 from planform.composition.pipeline import PipelineOutcome
@@ -157,6 +158,13 @@ async def test_programs_get_json_or_yaml(diff: Run) -> None:
     assert (one["kind"], one["name"], one["outcome"], one["lost"]) == ("App", "one-diff", "changed", ["settings"])
     assert one["changes"][0]["before"]["object"]["data"] == {"size": "1"}
     assert yaml.safe_load((await diff("fn:1", "fn:3", "--summary", "-o", "yaml")).stdout)["summary"] == told["summary"]
+
+
+@in_one_loop
+async def test_a_fleet_is_asked_about_in_parts(diff: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_diff, "_AT_A_TIME", 1)
+    told = json.loads((await diff("fn:1", "fn:3", "-o", "json")).stdout)
+    assert [each["name"] for each in told["items"]] == ["one-diff", "two-diff"]
 
 
 @in_one_loop
