@@ -25,7 +25,7 @@ from planform.controllers.workbench import Workbench
 from planform.functions.runner import FunctionRevision
 from planform.functions.sending import digest_of
 
-_EDITABLE: Final = ("generation", "labels", "annotations", "ownerReferences")
+_EDITABLE: Final = ("generation", "labels", "annotations", "ownerReferences", "deletionTimestamp")
 
 
 class Recorder(Protocol):
