@@ -32,6 +32,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "wait": ("planform.cli.objects", "Wait for a condition, a field or a deletion."),
     "trace": ("planform.cli.trace", "Show what an object is made of, as a tree."),
     "explain-run": ("planform.cli.explain_run", "Show what each step of a pipeline run did, and why."),
+    "doctor": ("planform.cli.doctor", "Say what works, what differs and what is stuck."),
     "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
     "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
     "restore": ("planform.cli.backups", "Make a data directory from a backup."),
