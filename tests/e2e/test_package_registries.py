@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import resource
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ from planform.client.protocol import Patch, PatchType
 from planform.packages.blobs import BlobStore, Image, store_image
 from planform.packages.building import Source, assemble
 from planform.packages.credentials import Credentials, Login
+from planform.packages.fetching import CannotUnpack, RegistryPackages
 from planform.packages.oci import Descriptor
 from planform.packages.references import parse_reference
 from planform.packages.registry import Registry
@@ -39,7 +41,7 @@ from planform.packages.signatures import SIMPLE_SIGNING, signature_tag
 from planform.packages.xpkg import package_of
 from tests.e2e.registries import PASSWORD, USER, serving_registry
 from tests.harness.packaging import meta, server_program
-from tests.harness.planes import condition_of, eventually, read
+from tests.harness.planes import condition_of, embedded_bench, eventually, read
 from tests.harness.processes import free_ports
 from tests.unit.signing import key_pair, payload_for, signed_with
 
@@ -398,6 +400,23 @@ async def test_what_was_pulled_serves_without_a_registry_after_a_restart_and_und
         for name in ("fn", "again"):
             found = await operator.healthy(package, name)
             assert found["status"]["endpoint"].startswith("ipv4:127.0.0.1:")
+
+
+async def test_disk_that_takes_no_more_is_told_and_left_as_it_was(tmp_path: Path, author: Author, address: str) -> None:
+    package = f"{address}/team/large:v1"
+    await author.push(package, program=Random(1).randbytes(150_000).hex())
+    async with embedded_bench() as bench:
+        source = RegistryPackages(tmp_path / "packages", bench.client, clock=bench.clock, rng=bench.rng)
+        located = await source.locate(package)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # as if there were no room for more
+        try:
+            with pytest.raises(CannotUnpack, match="large:v1 cannot be kept on this machine: File too large"):
+                await source.fetch(located)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert not (tmp_path / "packages" / "files").exists()
+        assert (await source.fetch(located)).executable is not None
 
 
 async def test_what_nobody_needs_any_more_is_deleted_and_nothing_else(

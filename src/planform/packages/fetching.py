@@ -60,7 +60,7 @@ _LOOK_AGAIN: Final = 2.0
 
 
 class CannotUnpack(PackageError):
-    """This machine cannot hold the files of a package."""
+    """This machine cannot hold what a package is made of, or its files."""
 
     reason = "CannotUnpack"
     retryable = True
@@ -175,11 +175,12 @@ class RegistryPackages:
             if known is not None and (known.executable is None or known.executable.root.is_dir()):
                 return known
             async with self._pulling():
-                image = await self._pull(located, policy, pull_secrets)
                 try:
+                    image = await self._pull(located, policy, pull_secrets)
                     fetched = await asyncio.to_thread(self._unpacked, located.digest, image)
                 except OSError as error:
-                    raise CannotUnpack(f"{located.image} cannot be unpacked: {error.strerror or error}") from error
+                    where = f"{located.image} cannot be kept on this machine"
+                    raise CannotUnpack(f"{where}: {error.strerror or error}") from error
                 self._fetched[located.digest] = fetched
             return fetched
 
