@@ -157,7 +157,7 @@ async def creating(client: Client, unique: str, wanted: int) -> AsyncIterator[Cr
     """An API of the test's own whose XRs are created while the block runs; all of them at its end."""
     platform = Platform(client, unique)
     await platform.define()
-    await platform.compose(templates(*(config_map(key) for key in COMPOSED)))
+    await platform.compose(templates(*(config_map(key, x="1") for key in COMPOSED)))
     created = Created(platform, wanted)
     load = asyncio.create_task(created.run())
     try:
