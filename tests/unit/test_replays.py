@@ -197,6 +197,8 @@ def test_a_run_that_did_not_come_to_the_function_says_so() -> None:
     assert runs_of_function(run_of(first(), it(), it()), "fn") == [1, 2]
     with pytest.raises(NotReplayable, match="did not come to the function"):
         runs_of_function(run_of(first()), "fn")
+    with pytest.raises(NotReplayable, match="no function answered"):
+        runs_of_function(run_of(StepRun(step="it", function="fn", error="it crashed")), "fn")
 
 
 async def test_a_step_that_failed_before_it_was_called_takes_its_input_as_it_is_today() -> None:

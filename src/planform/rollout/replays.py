@@ -71,7 +71,12 @@ class Scene:
 
 
 def runs_of_function(run: Run, function: str) -> list[int]:
-    """The places of the steps in which the run called a function. Raises NotReplayable if it came to none."""
+    """The places of the steps in which the run called a function. Raises NotReplayable if it came to none.
+
+    A run in which no function answered is not recorded with what it observed.
+    """
+    if run.steps and not any(step.iterations for step in run.steps):
+        raise NotReplayable(f"no function answered in its latest run: {run.failure}")
     places = [place for place, step in enumerate(run.steps) if step.function == function]
     if not places:
         raise NotReplayable(f"its latest run did not come to the function: {run.failure or 'it had no such step'}")
