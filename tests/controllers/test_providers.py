@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import PROVIDER
+from planform.api.names import PROVIDER, RUNTIME_CONFIG
 from planform.apiserver.pki import Pki
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.clock import SystemClock
@@ -39,6 +39,7 @@ CONTROLLER = '''"""Makes widgets ready, and says what else it may do."""
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 from random import Random
 
@@ -68,6 +69,8 @@ async def main() -> None:
                 if (widget.get("status") or {}).get("by"):
                     continue
                 status = {"by": os.environ["PROVIDER_NAME"], "version": "VERSION", "allowed": allowed}
+                if "REGION" in os.environ:
+                    status["told"] = [os.environ["REGION"], *sys.argv[1:]]
                 patch = Patch(PatchType.MERGE, {"status": status})
                 await client.patch(WIDGET, widget["metadata"]["name"], patch, subresource="status")
 
@@ -133,12 +136,12 @@ def publish(data: Path, version: str, source: str = CONTROLLER) -> None:
     blobs.remember(f"{REPOSITORY}:{version}", assemble(blobs, Source(package), program).descriptor)
 
 
-async def install(plane: ControlPlane, version: str) -> Object:
+async def install(plane: ControlPlane, version: str, *, name: str = "widgets", **spec: Any) -> Object:
     wanted = {
         "apiVersion": PROVIDER.api_version,
         "kind": PROVIDER.kind,
-        "metadata": {"name": "widgets"},
-        "spec": {"package": f"{REPOSITORY}:{version}"},
+        "metadata": {"name": name},
+        "spec": {"package": f"{REPOSITORY}:{version}", **spec},
     }
     return await plane.client.apply(wanted, manager="user", force=True)
 
@@ -213,3 +216,38 @@ async def test_two_revisions_of_a_provider_never_run_at_the_same_time(
     second = await eventually(upgraded, "the new version")
     assert [first] in ran and [second] in ran and [] in ran
     assert all(len(each) <= 1 for each in ran)
+
+
+async def test_a_provider_runs_with_the_arguments_and_variables_of_its_runtime_configuration(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    publish(tmp_path / "data", "v1")
+    container = {
+        "name": "package-runtime",
+        "args": ["--poll=1m", "--debug"],
+        "env": [{"name": "REGION", "value": "north"}],
+    }
+    await plane.client.create(
+        {
+            "apiVersion": RUNTIME_CONFIG.api_version,
+            "kind": RUNTIME_CONFIG.kind,
+            "metadata": {"name": "mine"},
+            "spec": {"deploymentTemplate": {"spec": {"template": {"spec": {"containers": [container]}}}}},
+        }
+    )
+    provider = await install(plane, "v1", runtimeConfigRef={"name": "mine"})
+    await until_condition(plane.client, provider, "Healthy")
+    assert (await made_by(plane, "one"))["told"] == ["north", "--poll=1m", "--debug"]
+
+
+async def test_two_providers_of_one_package_do_not_share_its_kinds(plane: ControlPlane, tmp_path: Path) -> None:
+    publish(tmp_path / "data", "v1")
+    first = await install(plane, "v1")
+    await until_condition(plane.client, first, "Healthy")
+    second = await install(plane, "v1", name="gadgets")
+    second = await until_condition(plane.client, second, "Healthy", "False")
+    assert "cannot establish control of object: CustomResourceDefinition widgets.widgets.example.org" in str(
+        (condition_of(second, "Healthy") or {})["message"]
+    )
+    assert (await made_by(plane, "one"))["by"] == "widgets"
+    assert (condition_of(await plane.client.get(PROVIDER, "widgets"), "Healthy") or {})["status"] == "True"
