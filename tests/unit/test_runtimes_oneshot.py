@@ -22,13 +22,12 @@ from planform.functions.errors import (
     FunctionTimedOut,
 )
 from planform.functions.values import FunctionRequest, Resource, State
-from planform.packages.runtimes.containers import find_runc
 from planform.packages.runtimes.executables import Executable, Way
 from tests.harness.hosting import SERVER, Hosting, oneshot_payload, open_hosting
 from tests.harness.planes import eventually
+from tests.harness.programs import programs
 
 INTERPRETER = Path(sys.executable).resolve()
-needs_runc = pytest.mark.skipif(find_runc() is None, reason="runc is not installed")
 
 
 @pytest.fixture
@@ -113,6 +112,12 @@ async def test_calls_wait_for_their_turn_and_a_revision_that_is_let_go_ends_them
 # -- containers
 
 
+@pytest.fixture
+def runc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have runc where programs are looked up."""
+    monkeypatch.setenv("PATH", f"{programs('runc')}{os.pathsep}{os.environ['PATH']}")
+
+
 def root_file_system(root: Path) -> Path:
     """A small root file system: this interpreter with what the SDK needs, and a shell."""
     for directory in ("proc", "dev", "tmp", "tls/server", "etc", "bin"):
@@ -173,7 +178,7 @@ def _copy_libraries(program: Path, root: Path) -> None:
             shutil.copy2(library, target)
 
 
-@needs_runc
+@pytest.mark.usefixtures("runc")
 async def test_a_container_is_run_for_each_call_without_network_or_other_files(hosting: Hosting) -> None:
     root = hosting.data / "packages" / "image"
     for directory in ("proc", "dev", "tmp", "bin"):
@@ -193,7 +198,7 @@ async def test_a_container_is_run_for_each_call_without_network_or_other_files(h
         assert not {"root", "home", "work"} & set(there)
 
 
-@needs_runc
+@pytest.mark.usefixtures("runc")
 async def test_an_image_serves_in_a_container_and_ends_with_its_revision(hosting: Hosting) -> None:
     root = root_file_system(hosting.data / "packages" / "image")
     (root / "main.py").write_text(SERVER.replace("VERSION", "v1"))

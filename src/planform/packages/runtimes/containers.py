@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -67,6 +67,18 @@ def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory
         Isolation.LIMITS_ONLY,
         (*runc, "delete", "--force", name),
     )
+
+
+def leftover_containers(runtimes: Path) -> Iterator[Sequence[str]]:
+    """Commands that end the containers which a control plane that was killed has left running.
+
+    Their own process ends with it, but they do not. `runtimes` holds the directories of all revisions.
+    """
+    runc = find_runc()
+    if runc is None:
+        return
+    for state in sorted(runtimes.glob("*/runc/*")):
+        yield *runc_command(runc, state.parents[1]), "delete", "--force", state.name
 
 
 def oneshot_bundle(wanted: Wanted, directory: Path) -> Path:

@@ -26,10 +26,12 @@ from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.calls import Tally, first_of
 from planform.packages.runtimes.certificates import RevisionCertificates
-from planform.packages.runtimes.launching import Wanted
+from planform.packages.runtimes.containers import leftover_containers
+from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Wanted
 from planform.packages.runtimes.logs import Logs, logs_directory
 from planform.packages.runtimes.servers import Servers, Spares
 from planform.packages.runtimes.starting import Starter
+from planform.sandbox import Isolation, run_once
 
 if TYPE_CHECKING:
     from planform.packages.runtimes.oneshot import Oneshot
@@ -116,6 +118,8 @@ class RuntimeHost:
         self._starter = Starter(certificates, self._logs, directory, clock, spares)
 
     async def __aenter__(self) -> Self:
+        for command in leftover_containers(self._directory / "runtimes"):
+            await run_once(command, b"", CLEAN_UP_LIMITS, isolation=Isolation.LIMITS_ONLY)
         await self._tasks.__aenter__()
         return self
 

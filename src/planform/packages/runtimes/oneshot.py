@@ -29,14 +29,13 @@ from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.functions.wire import CallerCodec, WireError
 from planform.packages.runtimes.containers import oneshot_bundle, oneshot_commands
-from planform.packages.runtimes.launching import Wanted, limits_of, surroundings
+from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Wanted, limits_of, surroundings
 from planform.sandbox import Ended, Finished, Isolation, Limits, run_once
 from planform_sdk.proto import PACKAGES, message_class, messages
 
 CONCURRENT: Final = 8
 _LIMITS: Final = Limits(memory=1 << 30)
 _LAST_LINES: Final = 5
-_CLEAN_UP_LIMITS: Final = Limits(seconds=10.0)
 _KEPT_IF_LEFT_OUT: Final = ("desired", "context")
 
 
@@ -159,7 +158,7 @@ class _NoAnswer(ValueError):
 
 async def _clear_away(program: _Program) -> None:
     if program.clear_away:
-        await run_once(program.clear_away, b"", _CLEAN_UP_LIMITS, isolation=Isolation.LIMITS_ONLY)
+        await run_once(program.clear_away, b"", CLEAN_UP_LIMITS, isolation=Isolation.LIMITS_ONLY)
 
 
 def _fail(done: Finished, revision: FunctionRevision) -> NoReturn:

@@ -19,8 +19,8 @@ from typing import Final, Self
 from planform.clock import Clock
 from planform.functions.endpoints import ClientTls, Remote
 from planform.packages.runtimes.calls import Tally
-from planform.packages.runtimes.launching import Launch
-from planform.sandbox import Isolation, Limits, Supervised, run_once
+from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Launch
+from planform.sandbox import Isolation, Supervised, run_once
 from planform.sandbox.supervised import Backoff, Running, State, Waiting
 
 _BACKOFF: Final = Backoff(first=0.02, longest=60.0, stable_after=30.0)
@@ -30,7 +30,6 @@ _LAST_LINES: Final = 5
 _PROBE_SECONDS: Final = 5.0
 _HEALTH: Final = "/grpc.health.v1.Health/Check"
 _SERVING: Final = b"\x08\x01"
-_CLEAN_UP_LIMITS: Final = Limits(seconds=10.0)
 
 
 class HeldPort:
@@ -104,7 +103,7 @@ class Replica:
         self._stop_probing()
         await self._supervised.__aexit__()
         if self._launch.clean_up:
-            await run_once(self._launch.clean_up, b"", _CLEAN_UP_LIMITS, isolation=Isolation.LIMITS_ONLY)
+            await run_once(self._launch.clean_up, b"", CLEAN_UP_LIMITS, isolation=Isolation.LIMITS_ONLY)
 
     def _on_state(self, state: State) -> None:
         self._stop_probing()
