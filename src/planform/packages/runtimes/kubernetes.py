@@ -26,11 +26,11 @@ from planform.client.protocol import Client, Propagation
 from planform.clock import Clock
 from planform.errors import NotFound, PlanformError
 from planform.functions.endpoints import Remote
-from planform.functions.errors import FunctionCrashed, FunctionUnavailable
-from planform.functions.runner import FunctionRevision, FunctionRunner
-from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.functions.runner import FunctionRunner
+from planform.packages.runtimes.calls import first_of
 from planform.packages.runtimes.certificates import RENEW_BEFORE
 from planform.packages.runtimes.cluster_authority import ClusterAuthority, describe
+from planform.packages.runtimes.cluster_calls import ClusterRunner
 from planform.packages.runtimes.deployments import (
     APPLIED_ANNOTATION,
     DEPLOYMENT,
@@ -213,7 +213,7 @@ class KubernetesHost:
 
     def runner(self, otherwise: FunctionRunner) -> FunctionRunner:
         """Passes calls on and counts them, so that nothing is taken away in the middle of one."""
-        return _ClusterRunner(self, otherwise, self._clock)
+        return ClusterRunner(self, otherwise, self._clock)
 
     @contextmanager
     def calling(self, revision: str) -> Iterator[None]:
@@ -232,13 +232,7 @@ class KubernetesHost:
             left = deadline - self._clock.monotonic()
             if left <= 0:
                 return
-            timer = asyncio.create_task(self._clock.sleep(left))
-            waiting = asyncio.create_task(known.news.wait())
-            try:
-                await asyncio.wait([timer, waiting], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                timer.cancel()
-                waiting.cancel()
+            await first_of(self._clock, left, known.news)
 
     # -- what is heard
 
@@ -378,35 +372,6 @@ class KubernetesHost:
         if not known.objects and not known.calls and self._pods.remote(revision) is None:
             del self._known[revision]
         return Result()
-
-
-class _ClusterRunner:
-    def __init__(self, host: KubernetesHost, otherwise: FunctionRunner, clock: Clock) -> None:
-        self._host = host
-        self._otherwise = otherwise
-        self._clock = clock
-
-    async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
-        host = self._host
-        if host.standing(revision.name) is None:
-            return await self._otherwise.run(revision, request, timeout=timeout)
-        deadline = self._clock.monotonic() + timeout
-        with host.calling(revision.name):
-            await host.answering(revision.name, timeout)
-            before = host.remote(revision.name)
-            try:
-                return await self._otherwise.run(revision, request, timeout=self._left(deadline))
-            except FunctionCrashed:
-                # Its pod ended in the middle. Reconciles repeat calls anyway, so this one may be repeated at once; a
-                # request that kills its function does so twice, and then it is said.
-                await host.answering(revision.name, self._left(deadline))
-            except FunctionUnavailable:
-                if host.remote(revision.name) == before:
-                    raise
-            return await self._otherwise.run(revision, request, timeout=self._left(deadline))
-
-    def _left(self, deadline: float) -> float:
-        return max(deadline - self._clock.monotonic(), 0.001)
 
 
 def _to_revision(change: Change) -> tuple[ObjectKey, ...]:
