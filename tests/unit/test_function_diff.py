@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from planform.cli import function_diff
 from planform.cli.function_diff import _alike, _change_lines, _means, _named
 from planform.cli.main import root
 from planform.composition.pipeline import PipelineOutcome
-from planform.errors import UsageError
+from planform.errors import Forbidden, UsageError
 from planform.functions.values import Ready, Resource, State
 from planform.rollout import FUNCTION_DIFFS_PATH
 from planform.rollout.differences import changes_between, masked
@@ -247,6 +248,32 @@ async def test_a_question_that_makes_no_sense_is_refused_with_a_status(plane: Co
         status, body = await plane.controllers.diffs.answer(f"{FUNCTION_DIFFS_PATH}{path}", query)
         assert status == code
         assert words in json.loads(body)["message"]
+
+
+@in_one_loop
+async def test_only_those_whom_rbac_lets_read_the_path_may_compare(plane: ControlPlane, tmp_path: Path) -> None:
+    about = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "comparing"}}
+    rules = [{"apiGroups": [FUNCTION.group], "resources": ["functionrevisions"], "verbs": ["get", "list"]}]
+    role = await plane.client.create({**about, "kind": "ClusterRole", "rules": rules})
+    await plane.client.create(
+        {
+            **about,
+            "kind": "ClusterRoleBinding",
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "comparing"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
+        }
+    )
+    file = tmp_path / "kubeconfig"
+    data = str(plane.kubeconfig.parent)
+    for_bob = ["kubeconfig", "create", "--user", "bob", "--file", str(file), "--data", data]
+    assert (await asyncio.to_thread(CliRunner().invoke, root, for_bob)).exit_code == 0
+    command = ["function", "diff", "fn:1", "fn:2", "--kubeconfig", str(file)]
+    refused = await asyncio.to_thread(CliRunner().invoke, root, command)
+    assert isinstance(refused.exception, Forbidden)
+    assert f"nonResourceURL {FUNCTION_DIFFS_PATH}/*" in (refused.exception.hint or "")
+    rules.append({"nonResourceURLs": [f"{FUNCTION_DIFFS_PATH}/*"], "verbs": ["get"]})
+    await plane.client.update({**role, "rules": rules})
+    assert "2 unchanged" in (await asyncio.to_thread(CliRunner().invoke, root, command)).stdout
 
 
 @in_one_loop
