@@ -206,6 +206,20 @@ async def test_a_kind_that_is_no_longer_served_has_no_objects(
     assert ear.take() == ["ADDED a", "DELETED a"]
 
 
+async def test_a_kind_of_which_metadata_is_enough_is_watched_by_a_client_of_its_own(
+    engine: MemoryEngine, clock: VirtualClock
+) -> None:
+    thin, early, late = MemoryEngine(), Ear(), Ear()
+    await thin.create(widget("a", kind="Gear"))
+    async with Watches(engine, clock=clock, rng=Random(1), thin={GEAR: thin}) as watches:
+        await watches.subscribe(GEAR, early).synced()
+        await watches.subscribe(GEAR, late).synced()
+        watches.subscribe(WIDGET, Ear())
+        await settle()
+        assert (early.take(), late.take()) == (["ADDED a"], ["ADDED a"])
+        assert (engine.lists, thin.lists) == (1, 2)
+
+
 async def test_a_watch_that_is_down_makes_deaf_and_one_that_is_refused_its_kind_does_not(
     engine: MemoryEngine, clock: VirtualClock, watches: Watches
 ) -> None:

@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 import planform
 from planform.api.kinds import GroupVersionKind
+from planform.api.names import CRD, SECRET
 from planform.apiserver.pki import Pki
 from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import Connection
@@ -45,6 +46,8 @@ from planform.telemetry.tracing import PassTracer, Tracer, open_telemetry_tracer
 
 LEASE_NAME: Final = "planform-controllers"
 CONTROLLERS: Final = "controllers"
+THIN: Final = (CRD, SECRET)
+"""Kinds that controllers watch only for names and owners: the largest, and those whose content is nobody's business."""
 Said = Callable[[str], None]
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 
@@ -280,7 +283,13 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(settings.client(limits, fence))
         watches = await stack.enter_async_context(
-            Watches(client, clock=clock, rng=replica.rng, metrics=replica.metrics)
+            Watches(
+                client,
+                clock=clock,
+                rng=replica.rng,
+                metrics=replica.metrics,
+                thin=dict.fromkeys(THIN, client.metadata_only()),
+            )
         )
         replica.health.hears(CONTROLLERS, watches)
         stack.callback(replica.health.forget, CONTROLLERS)

@@ -47,8 +47,18 @@ class Scope(NamedTuple):
 class Watches:
     """The shared watches of one process. Use it as a context manager: leaving it ends all of them."""
 
-    def __init__(self, client: Client, *, clock: Clock, rng: Random, metrics: Registry | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        rng: Random,
+        metrics: Registry | None = None,
+        thin: Mapping[GroupVersionKind, Client] | None = None,
+    ) -> None:
+        """`thin` has other clients for kinds of which subscribers need no more than the metadata."""
         self._client = client
+        self._thin = thin if thin is not None else {}
         self._clock = clock
         self._rng = rng
         self._shared: dict[Scope, _Shared] = {}
@@ -88,13 +98,14 @@ class Watches:
         shared = self._shared.get(scope)
         late = shared is not None
         if shared is None:
-            shared = self._shared[scope] = _Shared(self._client, scope, self._clock, self._rng, self._events)
+            client = self._thin.get(gvk, self._client)
+            shared = self._shared[scope] = _Shared(client, scope, self._clock, self._rng, self._events)
             shared.task = self._tasks.create_task(shared.informer.run(), name=f"watch {gvk}")
             self._running.labels(str(gvk)).inc()
         subscription = Subscription(self, scope, shared, handler)
         shared.subscriptions[subscription] = None
         if late:
-            subscription.catch_up(self._tasks, self._client, self._clock, self._rng)
+            subscription.catch_up(self._tasks, self._thin.get(gvk, self._client), self._clock, self._rng)
         return subscription
 
     def _leave(self, subscription: Subscription, shared: _Shared) -> None:
