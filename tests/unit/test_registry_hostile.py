@@ -6,9 +6,11 @@ The registry is a socket that says whatever a test has it say. What it managed t
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -18,15 +20,18 @@ from planform.clock import SystemClock
 from planform.packages.blobs import BlobStore
 from planform.packages.credentials import Credentials
 from planform.packages.errors import DigestMismatch, PackageError, PackageTooLarge, RegistryUnavailable
+from planform.packages.fetching import RegistryPackages
 from planform.packages.oci import MANIFEST_BYTES, OCI_LAYER_GZIP, OCI_MANIFEST, digest_of
 from planform.packages.references import Reference, parse_reference
 from planform.packages.registry import Registry
 from planform.packages.registry_session import Access
+from tests.harness.planes import embedded_bench
+from tests.unit.archives import FUNCTION_META, Entry, package_yaml, tar
 
 BUFFERS = 16 << 20
 """What the kernel may take off a sender's hands before anybody has read it."""
 CONFIG = b"{}"
-Say = Callable[["Hostile"], Awaitable[None]]
+Say = Callable[["Request"], Awaitable[None]]
 
 
 class RushingClock(SystemClock):
@@ -43,6 +48,21 @@ class RushingClock(SystemClock):
         await asyncio.sleep(0)
 
 
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, and the way to answer. `start` is the first byte that is wanted."""
+
+    hostile: Hostile
+    method: str
+    start: int
+    writer: asyncio.StreamWriter
+
+    async def write(self, content: bytes) -> None:
+        self.writer.write(content)
+        await self.writer.drain()
+        self.hostile.sent += len(content)
+
+
 class Hostile:
     """A registry; `says` has, for a part of the path, what it does when that is asked for."""
 
@@ -50,36 +70,28 @@ class Hostile:
         self.says: dict[str, Say] = {}
         self.asked: list[str] = []
         self.sent = 0
-        self.asked_from = 0
         self.address = ""
         self.over = asyncio.Event()
-        self._writer: asyncio.StreamWriter
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             method, path, _ = head.split("\r\n")[0].split(" ")
             self.asked.append(f"{method} {path}")
-            self.asked_from = int((re.findall(r"bytes=(\d+)-", head) or ["0"])[0])
-            self._writer = writer
-            for part, say in self.says.items():
-                if part in path:
-                    await say(self)
-                    break
-            else:
-                await self.write(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            start = int((re.findall(r"bytes=(\d+)-", head) or ["0"])[0])
+            say = next((say for part, say in self.says.items() if part in path), has_nothing)
+            await say(Request(self, method, start, writer))
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    async def write(self, content: bytes) -> None:
-        self._writer.write(content)
-        await self._writer.drain()
-        self.sent += len(content)
-
     def reference(self, version: str = ":v1") -> Reference:
         return parse_reference(f"{self.address}/team/fn{version}")
+
+
+async def has_nothing(request: Request) -> None:
+    await request.write(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
 @pytest.fixture
@@ -116,51 +128,52 @@ def stored_bytes(blobs: BlobStore) -> int:
     return sum(file.stat().st_size for file in blobs.directory.rglob("*") if file.is_file())
 
 
-def answers(body: bytes, kind: str = OCI_MANIFEST) -> Say:
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return lambda hostile: hostile.write(head.encode() + body)
+def answers(body: bytes) -> Say:
+    lines = ["HTTP/1.1 200 OK", f"Content-Type: {OCI_MANIFEST}", f"Docker-Content-Digest: {digest_of(body)}"]
+    head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "Connection: close", "", ""]).encode()
+    return lambda request: request.write(head if request.method == "HEAD" else head + body)
 
 
-async def never_ends(hostile: Hostile) -> None:
-    await hostile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+async def never_ends(request: Request) -> None:
+    await request.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
-        await hostile.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+        await request.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
 
 
-async def drips(hostile: Hostile) -> None:
-    await hostile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    while not hostile.over.is_set():
-        await hostile.write(b" ")
+async def drips(request: Request) -> None:
+    await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while not request.hostile.over.is_set():
+        await request.write(b" ")
         await asyncio.sleep(0.001)
 
 
-async def falls_silent(hostile: Hostile) -> None:
+async def falls_silent(request: Request) -> None:
     """One more byte each time, and then nothing."""
-    start = hostile.asked_from
-    await hostile.write(
+    start = request.start
+    await request.write(
         f"HTTP/1.1 {'206 Part' if start else '200 OK'}\r\nContent-Range: bytes {start}-99999/100000\r\n"
         f"Content-Length: {100_000 - start}\r\n\r\n ".encode()
     )
-    await hostile.over.wait()
+    await request.hostile.over.wait()
 
 
-async def leads_in_circles(hostile: Hostile) -> None:
-    where = f"http://{hostile.address}/v2/team/fn/manifests/v1"
-    await hostile.write(f"HTTP/1.1 307 Go\r\nLocation: {where}\r\nContent-Length: 0\r\n\r\n".encode())
+async def leads_in_circles(request: Request) -> None:
+    where = f"http://{request.hostile.address}/v2/team/fn/manifests/v1"
+    await request.write(f"HTTP/1.1 307 Go\r\nLocation: {where}\r\nContent-Length: 0\r\n\r\n".encode())
 
 
-async def leads_to_a_file(hostile: Hostile) -> None:
-    await hostile.write(b"HTTP/1.1 307 Go\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n")
+async def leads_to_a_file(request: Request) -> None:
+    await request.write(b"HTTP/1.1 307 Go\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n")
 
 
-async def speaks_nonsense(hostile: Hostile) -> None:
-    await hostile.write(b"NONSENSE\r\n\r\n")
+async def speaks_nonsense(request: Request) -> None:
+    await request.write(b"NONSENSE\r\n\r\n")
 
 
-async def has_endless_headers(hostile: Hostile) -> None:
-    await hostile.write(b"HTTP/1.1 200 OK\r\n")
+async def has_endless_headers(request: Request) -> None:
+    await request.write(b"HTTP/1.1 200 OK\r\n")
     while True:
-        await hostile.write(b"X-More: " + b"y" * 4000 + b"\r\n")
+        await request.write(b"X-More: " + b"y" * 4000 + b"\r\n")
 
 
 def manifest(blob: bytes, *, size: int | None = None) -> bytes:
@@ -189,10 +202,10 @@ async def test_a_manifest_without_end_is_read_up_to_the_limit(hostile: Hostile, 
 
 
 async def test_a_manifest_that_says_it_is_huge_is_not_read(hostile: Hostile, blobs: BlobStore) -> None:
-    async def huge(hostile: Hostile) -> None:
-        await hostile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n")
+    async def huge(request: Request) -> None:
+        await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n")
         while True:
-            await hostile.write(b" " * 65536)
+            await request.write(b" " * 65536)
 
     hostile.says = {"manifests/": huge}
     error = await refused(hostile, blobs)
@@ -261,11 +274,46 @@ async def test_an_answer_that_makes_no_sense_is_an_error_of_the_registry(
     assert hostile.sent < BUFFERS * len(hostile.asked)
 
 
+async def test_a_registry_that_refuses_to_be_asked_for_the_head_only_is_asked_for_all(
+    hostile: Hostile, blobs: BlobStore
+) -> None:
+    body = manifest(b"x")
+
+    async def not_allowed(request: Request) -> None:
+        if request.method == "HEAD":
+            await request.write(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        else:
+            await answers(body)(request)
+
+    hostile.says = {"manifests/": not_allowed}
+    async with Registry(blobs, Credentials(), clock=RushingClock(), rng=Random(7)) as registry:
+        assert (await registry.resolve(hostile.reference())).digest == digest_of(body)
+
+
+async def test_a_tag_that_moves_after_it_was_looked_up_changes_nothing(hostile: Hostile, tmp_path: Path) -> None:
+    layer = gzip.compress(tar(Entry("package.yaml", package_yaml(FUNCTION_META))))
+    first, second = manifest(layer), manifest(b"moved meanwhile")
+    meant = iter([first, second])
+    hostile.says = {
+        digest_of(first): answers(first),
+        "manifests/": lambda request: answers(next(meant))(request),
+        digest_of(CONFIG): answers(CONFIG),
+        "blobs/": answers(layer),
+    }
+    async with embedded_bench() as bench:
+        source = RegistryPackages(tmp_path / "packages", bench.client, clock=bench.clock, rng=Random(7))
+        located = await source.locate(str(hostile.reference()))
+        fetched = await source.fetch(located)
+    assert fetched.digest == digest_of(first)
+    assert fetched.package.name == "function-greet"
+    assert [each for each in hostile.asked if each.endswith("manifests/v1")] == ["HEAD /v2/team/fn/manifests/v1"]
+
+
 async def test_a_list_of_tags_that_never_ends_ends(hostile: Hostile, blobs: BlobStore) -> None:
-    async def page(hostile: Hostile) -> None:
+    async def page(request: Request) -> None:
         link = '</v2/team/fn/tags/list?n=1000>; rel="next"'
         head = f"HTTP/1.1 200 OK\r\nLink: {link}\r\nContent-Length: 12\r\nConnection: close\r\n\r\n"
-        await hostile.write(head.encode() + b'{"tags": []}')
+        await request.write(head.encode() + b'{"tags": []}')
 
     hostile.says = {"tags/": page}
     async with Registry(blobs, Credentials(), clock=RushingClock(), rng=Random(7)) as registry:
