@@ -306,7 +306,7 @@ class Enqueue(Generic[K]):
         if change.first_sight:
             priority, wait = Priority.BACKGROUND, 0.0
         elif is_echo:  # news tends to follow: somebody takes up what was written
-            priority, wait = Priority.BACKGROUND, queue.pace
+            priority, wait = Priority.BACKGROUND, 2 * queue.pace
         else:
             wait = max(self._company_seconds, queue.pace / 2) if self._company_seconds else 0.0
         for key in keys:
