@@ -49,6 +49,7 @@ VALUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         [deployment.MONITORING],
     ),
+    "shards": ({"controllers": {"shards": 3, "extraEnv": [{"name": "A", "value": "b"}]}, "replicas": 9}, []),
     "everything-off": (
         {
             "rbac": {"manageRoles": False, "blueprints": False},
@@ -97,10 +98,10 @@ def test_the_controllers_know_every_argument_that_they_are_given() -> None:
     controllers = root.get_command(click.Context(root), "controllers")
     assert controllers is not None
     known = {flag for option in controllers.params for flag in option.opts}
-    values, served = VALUES["everything-on"]
-    for given in ({}, values):
+    for given, served in VALUES.values():
         objects = by_name(render(find_chart(), given, namespace=NAMESPACE, api_versions=served))
-        container = objects["Deployment", "planform"]["spec"]["template"]["spec"]["containers"][0]
+        [workload] = [obj for (kind, _), obj in objects.items() if kind in ("Deployment", "StatefulSet")]
+        container = workload["spec"]["template"]["spec"]["containers"][0]
         command, *flags = container["args"]
         assert command == "controllers"
         assert {flag.partition("=")[0] for flag in flags} <= known

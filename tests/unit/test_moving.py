@@ -19,7 +19,7 @@ from planform.app import open_at_rest
 from planform.cli import import_ as import_command
 from planform.cli.main import root
 from planform.clock import SystemClock, micro_timestamp
-from planform.cluster.running import LEASE_NAME
+from planform.cluster.running import LEASE_NAME, shard_lease
 from planform.errors import UsageError
 from planform.moving.archive import MANIFEST, ArchiveDamaged, read_archive, write_archive
 from planform.moving.contents import Contents, Identity, LeftOut, identity_of, is_furniture, portable, why_left_out
@@ -282,6 +282,11 @@ async def test_an_import_waits_for_no_controllers_and_says_who_works(monkeypatch
         assert ran == []
         assert isinstance(await import_command._held(connected, "not-there", work), Imported)
         await bench.client.delete(LEASE, LEASE_NAME, namespace="default")
+        shard = {**lease, "metadata": {"name": shard_lease(0, 2), "namespace": "default"}}
+        await bench.client.create(shard)
+        with pytest.raises(import_command.ControllersRun, match="replica-7"):
+            await import_command._held(connected, "default", work)
+        await bench.client.delete(LEASE, shard_lease(0, 2), namespace="default")
         assert isinstance(await import_command._held(connected, "default", work), Imported)
         released = await bench.client.get(LEASE, LEASE_NAME, namespace="default")
         assert not released["spec"].get("holderIdentity")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planform.moving.importing import Imported, Step
 
 _PATIENCE = 30.0
+SHARDS = "planform-shard-"
 
 
 class ControllersRun(PlanformError):
@@ -112,12 +113,16 @@ async def _held(connected: Connected, namespace: str, work: Callable[[], Awaitab
     from planform.api.kinds import GroupVersionKind
     from planform.clock import SystemClock
     from planform.cluster.running import LEASE_NAME
-    from planform.reconcile.election import Election
+    from planform.controllers.coexistence import is_held
+    from planform.reconcile.election import LEASE, Election
 
     try:
         await connected.client.get(GroupVersionKind("", "v1", "Namespace"), namespace)
     except NotFound:
         return await work()  # where the controllers would run there is nothing yet
+    for lease in (await connected.client.list(LEASE, namespace=namespace)).items:
+        if lease["metadata"]["name"].startswith(SHARDS) and is_held(lease, SystemClock().now()):
+            raise ControllersRun(lease["spec"]["holderIdentity"])
     done: list[Imported] = []
     elected = asyncio.Event()
 

@@ -174,7 +174,8 @@ def _put(options: Mapping[str, Any], *, upgrading: bool) -> None:
             _show([step.object for step in steps if step.outcome != "deleted"], options["output"])
         if options["wait"]:
             say("waiting for the controllers to run")
-            await installing.until_running(client, namespace, clock=clock, seconds=options["timeout"])
+            workload = installing.workload_of(objects)
+            await installing.until_running(client, workload, clock=clock, seconds=options["timeout"])
             say(f'planform {chart.version} runs in namespace "{namespace}"')
 
     run(options["kubeconfig"], options["context"], act)

@@ -25,7 +25,7 @@ from planform.errors import ApiError, NotFound, PlanformError, UsageError
 MANAGER: Final = "planform-install"
 INVENTORY: Final = "planform-installed"
 CONFIG_MAP: Final = GroupVersionKind("", "v1", "ConfigMap")
-DEPLOYMENT: Final = GroupVersionKind("apps", "v1", "Deployment")
+SERVICE: Final = GroupVersionKind("", "v1", "Service")
 _HELM: Final = "meta.helm.sh/release-name"
 _PAUSE: Final = 0.2
 
@@ -62,7 +62,7 @@ class NotReadyInTime(PlanformError):
 
     def __init__(self, namespace: str, seconds: float, problem: str) -> None:
         super().__init__(f"the controllers do not run after {seconds:g} s: {problem}")
-        self.hint = f"kubectl -n {namespace} describe deployment/planform, and the events of its pods"
+        self.hint = f"kubectl -n {namespace} describe pods -l app.kubernetes.io/name=planform"
 
 
 class StillInUse(PlanformError):
@@ -93,10 +93,10 @@ async def find_installation(client: KubernetesClient, namespace: str) -> Install
 async def refuse_helm_release(client: KubernetesClient, namespace: str) -> None:
     """What Helm installed is Helm's to change."""
     try:
-        deployed = await client.get(DEPLOYMENT, "planform", namespace=namespace)
+        service = await client.get(SERVICE, "planform", namespace=namespace)
     except NotFound:
         return
-    release = (deployed["metadata"].get("annotations") or {}).get(_HELM)
+    release = (service["metadata"].get("annotations") or {}).get(_HELM)
     if release:
         raise UsageError(
             f'Helm installed planform here, as release "{release}"',
@@ -188,13 +188,14 @@ def our_crds() -> list[Object]:
     return [reference({**crd, "apiVersion": CRD.api_version, "kind": CRD.kind}) for crd in crds()]
 
 
-async def until_running(client: KubernetesClient, namespace: str, *, clock: Clock, seconds: float) -> Object:
-    """Wait until every replica that is wanted is there and up to date; raises NotReadyInTime."""
-    problem = "there is no Deployment"
+async def until_running(client: KubernetesClient, workload: Object, *, clock: Clock, seconds: float) -> Object:
+    """Wait until every replica of a workload is there and up to date; raises NotReadyInTime."""
+    kind, name, namespace = gvk_of(workload), workload["metadata"]["name"], workload["metadata"]["namespace"]
+    problem = "no API server answers"
     try:
         async with time_limit(clock, seconds):
             while True:
-                deployed = await client.get(DEPLOYMENT, "planform", namespace=namespace)
+                deployed = await client.get(kind, name, namespace=namespace)
                 problem = unavailability(deployed)
                 if not problem:
                     return deployed
@@ -203,12 +204,17 @@ async def until_running(client: KubernetesClient, namespace: str, *, clock: Cloc
         raise NotReadyInTime(namespace, seconds, problem) from error
 
 
-def unavailability(deployment: Mapping[str, Any]) -> str:
-    """What is missing until a Deployment is rolled out; empty if nothing is."""
-    wanted = int((deployment.get("spec") or {}).get("replicas", 1))
-    status = deployment.get("status") or {}
-    if int(status.get("observedGeneration") or 0) < int(deployment["metadata"].get("generation") or 0):
-        return "the Deployment was not looked at yet"
+def workload_of(objects: Iterable[Object]) -> Object:
+    """What runs the controllers."""
+    return next(obj for obj in objects if obj["kind"] in ("Deployment", "StatefulSet"))
+
+
+def unavailability(workload: Mapping[str, Any]) -> str:
+    """What is missing until a Deployment or StatefulSet is rolled out; empty if nothing is."""
+    wanted = int((workload.get("spec") or {}).get("replicas", 1))
+    status = workload.get("status") or {}
+    if int(status.get("observedGeneration") or 0) < int(workload["metadata"].get("generation") or 0):
+        return f"the {workload['kind']} was not looked at yet"
     updated, available = (int(status.get(name) or 0) for name in ("updatedReplicas", "availableReplicas"))
     if updated < wanted:
         return f"{updated} of {wanted} replicas are up to date"

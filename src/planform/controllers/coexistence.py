@@ -71,9 +71,9 @@ async def crossplane_alive(client: Client, *, clock: Clock | None = None) -> Cro
     """
     now = (clock or SystemClock()).now()
     for lease in await _named(client, LEASE, CROSSPLANE_LEASE):
-        spec = lease.get("spec") or {}
-        if _is_held(spec, now):
-            return Crossplane(lease["metadata"]["namespace"], f'lease held by "{spec["holderIdentity"]}"')
+        if is_held(lease, now):
+            holder = lease["spec"]["holderIdentity"]
+            return Crossplane(lease["metadata"]["namespace"], f'lease held by "{holder}"')
     for workload in await _workloads(client, CROSSPLANE_WORKLOADS[:1]):
         running = int((workload.get("status") or {}).get("readyReplicas") or 0)
         if running and _wanted(workload):
@@ -136,7 +136,9 @@ async def _workloads(client: Client, names: Iterable[str]) -> list[Object]:
     return [each for each in found if (each["metadata"].get("labels") or {}).get("app") in CROSSPLANE_WORKLOADS]
 
 
-def _is_held(spec: Mapping[str, Any], now: datetime) -> bool:
+def is_held(lease: Mapping[str, Any], now: datetime) -> bool:
+    """Whether somebody has a Lease and renewed it lately, as far as two clocks agree."""
+    spec = lease.get("spec") or {}
     try:
         renewed = parse_timestamp(str(spec.get("renewTime") or ""))
     except ValueError:
