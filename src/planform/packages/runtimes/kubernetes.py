@@ -83,6 +83,8 @@ class _Known:
     wanted: Deployed | None = None
     released: bool = False
     objects: dict[tuple[GroupVersionKind, str], Object] = field(default_factory=dict)
+    gone: dict[tuple[GroupVersionKind, str], int] = field(default_factory=dict)
+    """The version at which an object was deleted."""
     problem: str = ""
     calls: int = 0
     called: float = 0.0
@@ -240,9 +242,11 @@ class KubernetesHost:
         obj = change.object
         key = gvk_of(obj), change.key.name
         if change.type == "DELETED":
-            for revision, known in self._known.items():
+            for revision, known in list(self._known.items()):
                 if known.objects.pop(key, None) is not None:
+                    known.gone[key] = _version(obj)
                     self._tell(revision)
+                    self._forget_if_gone(revision, known)
             return
         self._note(obj)
 
@@ -254,7 +258,8 @@ class KubernetesHost:
         known = self._known.setdefault(str(revision), _Known())
         key = gvk_of(obj), str(obj["metadata"]["name"])
         before = known.objects.get(key)
-        if before is not None and _version(before) > _version(obj):
+        newest = known.gone.get(key, 0) if before is None else _version(before)
+        if newest > _version(obj):  # the answer to a write may come after what was watched since
             return
         known.objects[key] = _kept(obj)
         self._tell(str(revision))
@@ -264,8 +269,11 @@ class KubernetesHost:
         known.news.set()
         known.news = asyncio.Event()
         self._tell(revision)
-        if known.released:
-            self._look(revision)
+        self._forget_if_gone(revision, known)
+
+    def _forget_if_gone(self, revision: str, known: _Known) -> None:
+        if known.wanted is None and not known.objects and not known.calls and self._pods.remote(revision) is None:
+            self._known.pop(revision, None)
 
     def _on_caller(self) -> None:
         for revision, known in self._known.items():
@@ -369,8 +377,7 @@ class KubernetesHost:
             except NotFound:
                 pass
             self._settled.pop((kind, name), None)
-        if not known.objects and not known.calls and self._pods.remote(revision) is None:
-            del self._known[revision]
+        self._forget_if_gone(revision, known)
         return Result()
 
 
