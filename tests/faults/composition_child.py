@@ -27,8 +27,6 @@ from planform.store import Store
 from tests.faults.composition_cycle import PHASES, Cycle
 from tests.faults.failpoints import Failpoints, Point
 
-_SECONDS = 60
-
 
 class Life(Protocol):
     """What a control plane goes through over and over again, and everything that must then hold."""
@@ -50,6 +48,7 @@ class Order:
     """What one process is to do."""
 
     phases: tuple[str, ...] = PHASES
+    seconds = 60.0
 
     def __init__(self, directory: Path, order: dict[str, Any]) -> None:
         self.directory = directory
@@ -119,7 +118,7 @@ def _obey(order: Order) -> None:
     """In a fork."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with the program that forked it
     try:
-        run_loop(asyncio.wait_for(order.carry_out(), _SECONDS))
+        run_loop(asyncio.wait_for(order.carry_out(), order.seconds))
     except BaseException:
         _fail()
     os._exit(0)

@@ -22,7 +22,7 @@ from tests.harness.processes import dies_with_us
 
 AGAIN = 0.25
 """How many of those that finish a cycle after a crash are themselves killed in doing so."""
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 240.0
 
 
 class Planes:

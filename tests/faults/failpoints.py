@@ -8,6 +8,7 @@ killed by the kernel at its point, so nothing is closed, flushed or said.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.journal.outbox import Batch
 from planform.journal.tables import Tables, Written
+from planform.packages import payloads
+from planform.packages.blobs import BlobStore
+from planform.packages.runtimes import certificates
 from planform.store import Change, Key, Store
 
 
@@ -99,6 +103,28 @@ class Failpoints:
             return response
 
         RoutingRunner.run = run_or_die  # type: ignore[method-assign]
+
+    def surround_package_files(self) -> None:
+        """Meet points at everything that installing packages does to the disk."""
+        self._surround(BlobStore, "_publish", "disk publish")
+        self._surround(BlobStore, "remember", "disk remember name")
+        self._surround(BlobStore, "sweep", "disk sweep")
+        self._surround(BlobStore, "forget_names", "disk forget names")
+        self._surround(shutil, "rmtree", "disk remove files")
+        self._surround(BlobStore, "adopt", "disk adopt download")
+        self._surround(certificates, "_write", "disk write certificate")
+        self._surround(payloads, "unpack_process", "disk unpack")
+
+    def _surround(self, owner: Any, name: str, what: str) -> None:
+        done = getattr(owner, name)
+
+        def do_or_die(*arguments: Any, **options: Any) -> Any:
+            self.meet(what, "before")
+            result = done(*arguments, **options)
+            self.meet(what, "after")
+            return result
+
+        setattr(owner, name, do_or_die)
 
     def _surround_journal(self) -> None:
         write = Tables.write
