@@ -164,8 +164,9 @@ async def test_programs_get_json_or_yaml(diff: Run) -> None:
 @in_one_loop
 async def test_a_fleet_is_asked_about_in_parts(diff: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_diff, "_AT_A_TIME", 1)
-    told = json.loads((await diff("fn:1", "fn:3", "-o", "json")).stdout)
-    assert [each["name"] for each in told["items"]] == ["one-diff", "two-diff"]
+    done = await diff("fn:1", "fn:3", "-o", "json")
+    assert [each["name"] for each in json.loads(done.stdout)["items"]] == ["one-diff", "two-diff"]
+    assert done.stderr == "comparing 2 XRs\n"
 
 
 @in_one_loop

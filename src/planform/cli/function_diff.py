@@ -164,7 +164,7 @@ def _check_all_found(wanted: Sequence[str], chosen: Sequence[Item], function: st
 
 
 class _Progress:
-    """How far it is, on a terminal; nothing elsewhere."""
+    """How far it is, on a terminal; elsewhere how much there is to do, if it is much."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -172,6 +172,8 @@ class _Progress:
         self._shown = sys.stderr.isatty()
 
     def __enter__(self) -> _Progress:
+        if not self._shown and self._count > _AT_A_TIME:
+            say(f"comparing {self._count} XRs")
         return self
 
     def __exit__(self, *_: object) -> None:
