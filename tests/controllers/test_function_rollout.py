@@ -139,6 +139,23 @@ async def test_xrs_on_alpha_get_the_new_revision_and_the_others_keep_the_old_one
 
 
 @LONG_ON_KUBERNETES
+async def test_two_steps_of_one_pipeline_run_two_revisions_of_one_function(rollout: Rollout) -> None:
+    platform = rollout.platform
+    source = SOURCE.replace('"greeting"', '"from-VERSION"')
+    for version, channel in (("v1", "stable"), ("v2", "alpha")):
+        rollout.publish(version, source)
+        await rollout.install(version, channel)
+    stable = {**rollout.step("stable"), "step": "first"}
+    await platform.compose(stable, {**rollout.step("alpha"), "step": "second"})
+    xr = await platform.create("both")
+
+    async def made() -> bool:
+        return {each["data"]["version"] for each in (await platform.composed(xr, CONFIG_MAP)).values()} == {"v1", "v2"}
+
+    await eventually(made, "a resource of each revision")
+    await platform.ready(xr)
+
+
 async def test_no_xr_fails_while_the_function_is_upgraded_rolled_back_and_limited(rollout: Rollout) -> None:
     platform, client = rollout.platform, rollout.client
     for version in ("v1", "v2", "v3"):
