@@ -19,6 +19,8 @@ from cryptography import x509
 from planform.api.kinds import Object, gvk
 from planform.api.names import FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, PACKAGE_LABEL
 from planform.app import ControlPlane, Settings, open_control_plane
+from planform.functions.errors import ResolutionError
+from planform.functions.resolution import Request, resolve
 from tests.controllers.stage import Stage, printed
 from tests.e2e.python_functions import build_and_push
 from tests.e2e.registries import serving_registry
@@ -180,3 +182,14 @@ async def test_function_that_a_rule_rewrites_is_not_the_one_that_ships_with_plan
         return bool((await stage.client.get(FUNCTION, NAME))["status"]["endpoint"] == builtin["status"]["endpoint"])
 
     await eventually(back, "the built-in serves again")
+
+
+async def test_until_a_rewritten_function_is_pulled_no_built_in_stands_in_for_it(
+    stage: Stage, plane: ControlPlane
+) -> None:
+    await stage.apply(rewrite("127.0.0.1:1"))
+    await stage.apply(printed("rollout-function"))
+    function = await until_condition(stage.client, printed("rollout-function"), "Installed", "False")
+    assert "127.0.0.1:1 cannot be reached" in str(function["status"])
+    with pytest.raises(ResolutionError):
+        resolve(plane.controllers.functions.catalogue, Request(NAME))
