@@ -193,7 +193,7 @@ async def measure(report: Report, directory: Path, options: argparse.Namespace) 
         controllers(cluster, directory) as replica,
     ):
         there = await fleet(replica, count, rest, Calls(log))
-        limit = await bare(replica, there.writes)
+        limit = await bare(replica, there.writes + there.calls[PROVIDER])
     for name, figures in (("embedded", here), ("Kubernetes", there)):
         report.note(
             f"{name:<10} {count:,} XRs x {RESOURCES}: {figures.seconds:6.1f} s, {figures.cpu:6.1f} s of computing,"

@@ -42,7 +42,7 @@ Image = Callable[[str], Awaitable[tuple[Sequence[str], Mapping[str, str]]]]
 """What an image runs, given its name: the command and its variables. It takes `--address` as functions do."""
 
 _HEARTBEAT_SECONDS: Final = 5.0
-_ADDRESSES = itertools.count(1)
+_ADDRESSES = itertools.count()
 _STDIN, _STDOUT, _STDERR, _ERROR, _CLOSE = 0, 1, 2, 3, 255
 
 
@@ -209,8 +209,8 @@ class Kubelet:
 
     async def _serve(self, pod: Object) -> None:
         """Run a pod whose containers are servers: it has an address, and is ready once its probes succeed."""
-        number = next(_ADDRESSES)
-        address = f"10.{os.getpid() % 250 + 1}.{number // 250}.{number % 250 + 1}"
+        process = os.getpid()  # others may have nodes on this machine too
+        address = f"10.{process // 256 % 254 + 1}.{process % 256}.{next(_ADDRESSES) % 254 + 1}"
         metadata, spec = pod["metadata"], pod["spec"]
         mounts = await self._mount(pod)
         names = [each["name"] for each in spec["containers"]]
