@@ -110,11 +110,8 @@ class _Blueprints:
 class Reviewer:
     """Answers reviews. A refused deletion is written down on its object, where whoever leads finds it."""
 
-    def __init__(
-        self, client: KubernetesClient, tasks: asyncio.TaskGroup, user: str, functions: PhaseFunctions
-    ) -> None:
+    def __init__(self, client: KubernetesClient, user: str, functions: PhaseFunctions) -> None:
         self._client = client
-        self._tasks = tasks
         self._usages = UsageGuard()
         self._blueprints = _Blueprints()
         self._functions = replace(functions, look=self._blueprints.look)
@@ -140,8 +137,8 @@ class Reviewer:
             return failure(error)
         self._usages.on_attempt = attempts.append
         verdict = judge(admission, uid, self._plugins if path == VALIDATE else (self._functions,))
-        for attempt in attempts:
-            self._tasks.create_task(self._write_down(verdict, attempt), name="refused deletion")
+        for attempt in attempts:  # before the answer: who hears of the refusal may rely on the deletion being replayed
+            await self._write_down(verdict, attempt)
         if path == VALIDATE:
             verdict.patch = []  # an API server takes none from a webhook that validates
         return HttpResponse(200, verdict.encode())
@@ -285,7 +282,7 @@ async def open_webhook(settings: WebhookSettings, here: Surroundings) -> AsyncIt
         here.health.hears(NAME, watches)
         stack.callback(here.health.forget, NAME)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        reviewer = Reviewer(here.client, tasks, user, here.phase_functions)
+        reviewer = Reviewer(here.client, user, here.phase_functions)
         running = [tasks.create_task(reviewer.listen(watches), name="webhook watches")]
         server = HttpServer(
             reviewer.handle, refusal, limits=Limits(connections=1000, body_bytes=MOST_BYTES), tls=certificates.context
