@@ -21,10 +21,10 @@ from fcntl import ioctl
 CANNOT_EXECUTE = 127
 
 _PR_SET_PDEATHSIG = 1
-_SECCOMP, _BIND, _ARCHITECTURE = {
-    "x86_64": (317, 49, 0xC000003E),
-    "aarch64": (277, 200, 0xC00000B7),
-}.get(os.uname().machine, (0, 0, 0))
+_SECCOMP, _BIND, _TGKILL, _ARCHITECTURE = {
+    "x86_64": (317, 49, 234, 0xC000003E),
+    "aarch64": (277, 200, 131, 0xC00000B7),
+}.get(os.uname().machine, (0, 0, 0, 0))
 _PIDFD_GETFD = 438
 _SET_FILTER, _NEW_LISTENER = 1, 8
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
@@ -155,11 +155,10 @@ def _memory(task: int, address: int, length: int) -> bytes:
 
 
 def _descriptor(task: int, child: int, descriptor: int) -> int:
-    """Our copy of the asker's socket. It asks as a thread, and threads are reached through their process."""
-    try:
-        process = os.pidfd_open(task)
-    except OSError:
-        process = os.pidfd_open(child)
+    """Our copy of the asker's socket. It asks as a thread, which is reached through its process: the child, or one
+    that the child started and that has no others."""
+    is_of_child = not _libc.syscall(_TGKILL, child, task, 0)
+    process = os.pidfd_open(child if is_of_child else task)
     try:
         copy = int(_libc.syscall(_PIDFD_GETFD, process, descriptor, 0))
     finally:

@@ -39,10 +39,10 @@ def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory
     """
     if wanted.kubeconfig is not None:
         flags = wanted.settings.args
-        mounts = [bound(wanted.kubeconfig.parent, _ACCOUNT), *resolving()]
+        mounts = [bound(wanted.kubeconfig.parent, _ACCOUNT), bound(certificates, CERTIFICATES), *resolving()]
         environment = {
             **surroundings(wanted),
-            **provider_surroundings(wanted, f"{_ACCOUNT}/{wanted.kubeconfig.name}"),
+            **provider_surroundings(wanted, f"{_ACCOUNT}/{wanted.kubeconfig.name}", CERTIFICATES),
         }
     else:
         flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={CERTIFICATES}")

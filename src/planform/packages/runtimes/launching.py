@@ -74,19 +74,20 @@ def provider_launch(wanted: Wanted, *, certificates: Path, hidden: Path) -> Laun
     assert wanted.kubeconfig is not None
     return Launch(
         (*wanted.executable.command(), *wanted.settings.args),
-        {
-            **surroundings(wanted),
-            **provider_surroundings(wanted, str(wanted.kubeconfig)),
-            "TLS_SERVER_CERTS_DIR": str(certificates),
-            "WEBHOOK_TLS_CERT_DIR": str(certificates),
-        },
+        {**surroundings(wanted), **provider_surroundings(wanted, str(wanted.kubeconfig), str(certificates))},
         replace(limits_of(wanted, hidden, wanted.kubeconfig.parent, certificates), only_loopback=True),
     )
 
 
-def provider_surroundings(wanted: Wanted, kubeconfig: str) -> dict[str, str]:
+def provider_surroundings(wanted: Wanted, kubeconfig: str, certificates: str) -> dict[str, str]:
     """What providers rely on."""
-    return {"KUBECONFIG": kubeconfig, "POD_NAMESPACE": SYSTEM_NAMESPACE, "PROVIDER_NAME": wanted.package}
+    return {
+        "KUBECONFIG": kubeconfig,
+        "POD_NAMESPACE": SYSTEM_NAMESPACE,
+        "PROVIDER_NAME": wanted.package,
+        "TLS_SERVER_CERTS_DIR": certificates,
+        "WEBHOOK_TLS_CERT_DIR": certificates,
+    }
 
 
 def surroundings(wanted: Wanted) -> dict[str, str]:
