@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import CLUSTER_NOP_RESOURCE, CLUSTER_USAGE, SECRET
+from planform.api.names import BLUEPRINT, CLUSTER_NOP_RESOURCE, CLUSTER_USAGE, SECRET
+from planform.blueprints.model import LOCKS_ANNOTATION
 from planform.client.protocol import Client
 from planform.cluster.registration import MUTATING, VALIDATING, find, trusted_by
 from planform.cluster.webhook import SECRET_NAME
@@ -126,6 +127,28 @@ async def test_a_pipeline_that_cannot_run_is_refused_and_the_mistake_is_named(
         await until_asked(client, child)
         with pytest.raises(Invalid, match=r"spec\.pipeline\[0\]\.credentials\[0\]"):
             await client.create(composition)
+
+
+async def test_a_blueprint_that_cannot_run_is_refused_and_one_that_locks_its_versions_is_bound(
+    served: tuple[Audited, Child], unique: str
+) -> None:
+    def blueprint(function: str) -> Object:
+        task = {"name": "a", "func": function, "args": {"image": "busybox", "namespace": "default", "command": ["ls"]}}
+        return {
+            "apiVersion": BLUEPRINT.api_version,
+            "kind": BLUEPRINT.kind,
+            "metadata": {"name": unique, "namespace": "default"},
+            "versionPolicy": "Lock",
+            "actions": {"run": {"phases": [task]}},
+        }
+
+    audited, child = served
+    async with connected(audited.cluster) as client:
+        await until_asked(client, child)
+        with pytest.raises(Invalid, match="NoSuchFunction"):
+            await client.create(blueprint("NoSuchFunction"))
+        made = await client.create(blueprint("KubeTask"))
+        assert made["metadata"]["annotations"][LOCKS_ANNOTATION]
 
 
 async def test_a_lost_secret_is_made_anew_and_trusted_again(served: tuple[Audited, Child], unique: str) -> None:
