@@ -35,6 +35,9 @@ DEFAULTED = {
 }
 """Fields that the schema fills in when an object is written, as Crossplane's does: tools that ask see them."""
 
+ARGO_CD_WAITS_FOR = {"Ready", "Healthy", "Offered", "Established", "ValidPipeline", "RevisionHealthy"}
+"""Of an object in a crossplane.io group that has a status, one of these conditions must be True, or it never ends."""
+
 
 async def test_controllers_leave_what_users_wrote_and_say_which_generation_they_speak_of(unique: str) -> None:
     world = World(f"{unique}.example.org")
@@ -47,7 +50,11 @@ async def test_controllers_leave_what_users_wrote_and_say_which_generation_they_
         for name, obj in (await world.objects(bench.client)).items():
             if name.kind == CRD.kind:
                 continue
-            for condition in (obj.get("status") or {}).get("conditions") or ():
+            conditions = (obj.get("status") or {}).get("conditions") or ()
+            if name.group.endswith("crossplane.io") and obj.get("status"):
+                healthy = {condition["type"] for condition in conditions if condition["status"] == "True"}
+                assert healthy & ARGO_CD_WAITS_FOR, name
+            for condition in conditions:
                 told += 1
                 assert condition["observedGeneration"] == obj["metadata"]["generation"], (name, condition["type"])
         assert told > 10

@@ -212,7 +212,9 @@ class CompositionController:
             more["composites"] = sum(counts.values())
         if revisions:
             more["latestRevision"] = {"name": revisions[0]["metadata"]["name"], "revision": number_of(revisions[0])}
-        await self._tell(composition, self._synced(composition, plan), **more)
+        # What is true of the newest revision is true of the Composition. Argo CD waits until it says so itself.
+        verdicts = [self._verdict(revisions[0])] if revisions else []
+        await self._tell(composition, self._synced(composition, plan), *verdicts, **more)
         return Result(requeue_after=wait)
 
     def _synced(self, composition: Object, plan: RevisionPlan) -> XrCondition:
@@ -234,7 +236,7 @@ class CompositionController:
 
     async def _judge(self, revision: Object, counts: Mapping[str, int] | None = None) -> Object:
         """Say whether the revision's pipeline can be run and, if counted, how many XRs use it."""
-        verdict = judge(revision, self._functions.catalogue, selectors_enabled=self._selectors_enabled)
+        verdict = self._verdict(revision)
         more = {} if counts is None else {"composites": counts.get(revision["metadata"]["name"], 0)}
         told = await set_status(
             self._client, revision, (_SYNCED, verdict), now=self._bench.timestamp(), manager=MANAGER, **more
@@ -247,9 +249,12 @@ class CompositionController:
                 self._bench.events.record(revision, "Normal", verdict.reason, message, by=NAME)
         return told
 
-    async def _tell(self, composition: Object, synced: XrCondition, **more: Any) -> None:
+    def _verdict(self, revision: Object) -> XrCondition:
+        return judge(revision, self._functions.catalogue, selectors_enabled=self._selectors_enabled)
+
+    async def _tell(self, composition: Object, *conditions: XrCondition, **more: Any) -> None:
         now = self._bench.timestamp()
-        await set_status(self._client, composition, (synced,), now=now, manager=MANAGER, **more)
+        await set_status(self._client, composition, conditions, now=now, manager=MANAGER, **more)
 
     # -- when to look again
 
