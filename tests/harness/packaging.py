@@ -31,7 +31,7 @@ from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.locking import LockController
 from planform.controllers.packages.sweeping import PackageSweep
 from planform.controllers.workbench import Workbench
-from planform.functions.errors import ResolutionError
+from planform.functions.errors import FunctionUnavailable, ResolutionError
 from planform.functions.resolution import Request, resolve
 from planform.functions.runner import FunctionRunner
 from planform.functions.values import FunctionRequest
@@ -160,7 +160,7 @@ class Installation:
         async def check() -> bool:
             try:
                 return bool((await self.call(**wanted))["version"] == version)
-            except ResolutionError:
+            except (ResolutionError, FunctionUnavailable):  # it is not there yet, or is being started
                 return False
 
         await eventually(check, f"version {version} answers")
