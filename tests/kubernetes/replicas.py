@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from planform.api.kinds import Object
+from planform.api.names import XRD
 from planform.client.kubeconfig import find_connection, write_kubeconfig
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client
@@ -17,7 +18,7 @@ from planform.clock import SystemClock
 from planform.errors import NotFound
 from planform.reconcile.election import LEASE
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import eventually
+from tests.harness.planes import eventually, read
 from tests.harness.processes import Child, running
 
 PLANFORM = Path(sys.executable).with_name("planform")
@@ -92,3 +93,13 @@ async def until_any_says(children: Sequence[Child], words: str) -> None:
 async def until_works(child: Child) -> None:
     """Wait until a replica runs all controllers."""
     await until_says(child, "all controllers run")
+
+
+async def withdraw(client: Client, xrd: str) -> None:
+    """Take an API back with all its XRs, so that later replicas do not have to look at them; one must be at work."""
+    await client.delete(XRD, xrd)
+
+    async def gone() -> bool:
+        return await read(client, XRD, xrd) is None
+
+    await eventually(gone, f"{xrd} is gone")

@@ -12,7 +12,7 @@ from tests.controllers.composing import Platform, config_map, templates
 from tests.harness.auditing import counted
 from tests.harness.planes import eventually
 from tests.kubernetes.conftest import Audited
-from tests.kubernetes.replicas import connected, replica, until_works
+from tests.kubernetes.replicas import connected, replica, until_works, withdraw
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes"), pytest.mark.timeout(280)]
 
@@ -48,6 +48,7 @@ async def test_an_xr_costs_few_writes_and_none_at_rest(
             mark = audited.audit.mark()
             await asyncio.sleep(rest_seconds)  # the claim is about time that passes
             assert not counted(audited.audit.work(mark))
+            await withdraw(client, f"apps.{platform.group}")
 
 
 async def until_quiet(audited: Audited) -> None:

@@ -20,7 +20,7 @@ from tests.harness.cut_network import cut_network
 from tests.harness.planes import condition_of, eventually
 from tests.harness.processes import Child
 from tests.kubernetes.conftest import Audited
-from tests.kubernetes.replicas import connected, lease, replica, until_held, until_works
+from tests.kubernetes.replicas import connected, lease, replica, until_held, until_works, withdraw
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes"), pytest.mark.timeout(280)]
 
@@ -61,6 +61,7 @@ async def test_work_goes_on_when_the_leader_is_killed(
             if lease_seconds == 10:
                 assert resumed <= timedelta(seconds=15)
             await is_whole(created, xrs, work)
+            await withdraw(client, f"apps.{created.platform.group}")
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,7 @@ async def test_a_leader_that_is_cut_off_writes_nothing_once_another_may_lead(
                 first = min(write.received for write in writes if write.replica == new and write.is_bookkeeping)
                 assert expired <= first or last <= first, "two replicas led at once"
                 await is_whole(created, xrs, audited.audit.work(mark))
+                await withdraw(client, f"apps.{created.platform.group}")
 
 
 async def test_a_leader_that_is_told_to_stop_hands_over_at_once(audited: Audited, unique: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from planform.reconcile.shards import shard_of
 from tests.controllers.composing import Platform, config_map, templates
 from tests.harness.auditing import Write
 from tests.kubernetes.conftest import Audited
-from tests.kubernetes.replicas import connected, replica, until_any_says, until_held, until_says
+from tests.kubernetes.replicas import connected, replica, until_any_says, until_held, until_says, withdraw
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes"), pytest.mark.timeout(280)]
 
@@ -41,6 +41,7 @@ async def test_every_xr_has_one_owner(audited: Audited, unique: str, tmp_path: P
                 name: {write.replica for write in writes if name_of(write) == name} for name in map(name_of, writes)
             }
             assert owners == {name: {(zero, one)[shard]} for name, shard in shards_of(platform, 0, 16).items()}
+            await withdraw(client, f"apps.{platform.group}")
 
 
 @pytest.mark.long

@@ -215,9 +215,10 @@ async def test_a_kind_of_which_metadata_is_enough_is_watched_by_a_client_of_its_
         await watches.subscribe(GEAR, early).synced()
         await watches.subscribe(GEAR, late).synced()
         watches.subscribe(WIDGET, Ear())
+        watches.subscribe(GEAR, Ear(), labels="app=mine")
         await settle()
         assert (early.take(), late.take()) == (["ADDED a"], ["ADDED a"])
-        assert (engine.lists, thin.lists) == (1, 2)
+        assert (engine.lists, thin.lists) == (2, 2)
 
 
 async def test_a_watch_that_is_down_makes_deaf_and_one_that_is_refused_its_kind_does_not(

@@ -56,7 +56,10 @@ class Watches:
         metrics: Registry | None = None,
         thin: Mapping[GroupVersionKind, Client] | None = None,
     ) -> None:
-        """`thin` has other clients for kinds of which subscribers need no more than the metadata."""
+        """`thin` has other clients for kinds of which subscribers need no more than the metadata.
+
+        Whoever selects objects by label has made them, and may look into them: those come whole.
+        """
         self._client = client
         self._thin = thin if thin is not None else {}
         self._clock = clock
@@ -98,15 +101,17 @@ class Watches:
         shared = self._shared.get(scope)
         late = shared is not None
         if shared is None:
-            client = self._thin.get(gvk, self._client)
-            shared = self._shared[scope] = _Shared(client, scope, self._clock, self._rng, self._events)
+            shared = self._shared[scope] = _Shared(self._client_for(scope), scope, self._clock, self._rng, self._events)
             shared.task = self._tasks.create_task(shared.informer.run(), name=f"watch {gvk}")
             self._running.labels(str(gvk)).inc()
         subscription = Subscription(self, scope, shared, handler)
         shared.subscriptions[subscription] = None
         if late:
-            subscription.catch_up(self._tasks, self._thin.get(gvk, self._client), self._clock, self._rng)
+            subscription.catch_up(self._tasks, self._client_for(scope), self._clock, self._rng)
         return subscription
+
+    def _client_for(self, scope: Scope) -> Client:
+        return self._client if scope.labels else self._thin.get(scope.gvk, self._client)
 
     def _leave(self, subscription: Subscription, shared: _Shared) -> None:
         shared.subscriptions.pop(subscription, None)
