@@ -21,7 +21,7 @@ from planform.packages.runtimes.host import Draining, RuntimeHost, Standing
 from planform.packages.runtimes.launching import Wanted
 from planform.packages.runtimes.servers import Spares
 from planform.telemetry.metrics import Registry
-from tests.harness.planes import eventually
+from tests.harness.planes import PATIENCE_SECONDS, eventually
 
 SERVER = '''"""Says who it is, and waits as long as its input says."""
 
@@ -92,7 +92,7 @@ class Hosting:
         self.host.ensure(wanted)
         return wanted
 
-    async def ready(self, revision: str, *, seconds: float = 30.0) -> Standing:
+    async def ready(self, revision: str, *, seconds: float = PATIENCE_SECONDS) -> Standing:
         async def check() -> Standing | None:
             standing = self.host.standing(revision)
             return standing if standing is not None and standing.ready else None

@@ -57,7 +57,8 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a revision is doing. `endpoint` is for statuses; while it does not serve, `problem` says why."""
+    """How a revision is doing. `endpoint` is for statuses. While it does not serve, `problem` says why; one that serves
+    has a problem if it cannot be run the way that is wanted now."""
 
     endpoint: str = ""
     ready: bool = False
@@ -84,7 +85,10 @@ class _Hosted:
     def standing(self) -> Standing:
         if isinstance(self.serving, Servers):
             ready = self.serving.ready
-            return Standing(self.serving.target, ready, "" if ready else self.serving.problem)
+            problem = "" if ready else self.serving.problem
+            if ready and self.coming is not None and self.coming.is_failing:
+                problem = f"as it shall run now, {self.coming.problem}; what ran before still serves"
+            return Standing(self.serving.target, ready, problem)
         if self.serving is not None:
             return Standing(ONESHOT_ENDPOINT, ready=True)
         return Standing(problem=self.coming.problem if self.coming is not None else self.problem)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -61,9 +62,12 @@ class Replica:
         self._answers = answers
         self._on_change = on_change
         self._launch = launch
+        self._note = note
         self._probe: asyncio.Task[None] | None = None
-        self._failures = 0  # since it was last known to answer
+        self.failures = 0  # since it was last known to answer
         self._code = 0
+        self._said: deque[str] = deque(maxlen=_LAST_LINES)  # by the process that runs
+        self._last_words = ""  # of the one that ended
         self.ready = False
         self.answering = False
         """Whether the process that runs now has answered; `ready` bears with one that was killed and comes back."""
@@ -75,7 +79,7 @@ class Replica:
             environment=launch.environment,
             isolation=launch.isolation,
             backoff=_BACKOFF,
-            on_line=note,
+            on_line=self._hear,
             on_change=self._on_state,
         )
 
@@ -84,11 +88,10 @@ class Replica:
         """Why it is not ready, with its last words; nothing in it changes while it only tries again."""
         if self.ready:
             return ""
-        if not self._failures:
+        if not self.failures:
             return "it was started and does not answer yet"
         how = f"exit code {self._code}" if self._code >= 0 else f"signal {-self._code}"
-        said = " | ".join(line.strip() for line in self._supervised.log()[-_LAST_LINES:] if line.strip())
-        return f"it ends by itself ({how})" + (f"; its last words: {said}" if said else "")
+        return f"it ends by itself ({how})" + (f"; its last words: {self._last_words}" if self._last_words else "")
 
     @property
     def pid(self) -> int | None:
@@ -109,20 +112,27 @@ class Replica:
         self._stop_probing()
         self.answering = False
         if isinstance(state, Running):
+            self._said.clear()
             self._probe = self._answers()
             self._probe.add_done_callback(self._on_answer)
         elif isinstance(state, Waiting):
-            self._failures += 1
+            self.failures += 1
             self._code = state.code
+            self._last_words = " | ".join(self._said)
             # Once is an accident, and it is back before anybody could be told.
-            if self._failures >= _CRASH_LOOP:
+            if self.failures >= _CRASH_LOOP:
                 self.ready = False
             self._on_change()
+
+    def _hear(self, line: str) -> None:
+        if line.strip():
+            self._said.append(line.strip())
+        self._note(line)
 
     def _on_answer(self, probe: asyncio.Task[None]) -> None:
         if probe.cancelled() or probe is not self._probe or probe.exception() is not None:
             return
-        self._failures = 0
+        self.failures = 0
         self.ready = self.answering = True
         self.incarnation += 1
         self._on_change()
@@ -208,6 +218,11 @@ class Servers:
     def show(self, tls: ClientTls) -> None:
         """From now on, callers show this certificate."""
         self._remote = replace(self._remote, tls=tls)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether they were started and have ended by themselves."""
+        return not self.ready and any(each.failures for each in self.replicas)
 
     @property
     def problem(self) -> str:
