@@ -328,6 +328,23 @@ async def test_a_certificate_near_its_end_is_replaced_while_the_function_serves(
     assert cluster.failed_calls() == []
 
 
+async def test_what_the_cluster_refuses_is_told_of_the_revision_until_it_is_put_right(
+    cluster: Cluster, unique: str
+) -> None:
+    cluster.publish(f"v1-{unique}")
+    await cluster.configure(imagePullPolicy="Sometimes")
+    installing = asyncio.create_task(cluster.install(f"v1-{unique}"))
+
+    async def told() -> str | None:
+        conditions = [condition_of(each, "RuntimeHealthy") or {} for each in await cluster.revisions()]
+        said = [str(each.get("message")) for each in conditions if each.get("status") == "False"]
+        return next((each for each in said if "imagePullPolicy" in each), None)
+
+    await eventually(told, "the revision says what the cluster does not take")
+    await cluster.configure()
+    await installing
+
+
 async def test_a_provider_runs_with_an_account_that_may_do_what_its_kinds_need(
     cluster: Cluster, kubernetes_engine: RealKubernetes, unique: str
 ) -> None:

@@ -306,8 +306,9 @@ class KubernetesHost:
         try:
             due = await self._bring(known, known.wanted)
         except PlanformError as error:
-            known.problem = error.message
-            self._tell(key.name)
+            if not error.retryable:  # what may pass by itself is nothing for users to read
+                known.problem = error.message
+                self._tell(key.name)
             raise
         known.problem = ""
         self._tell(key.name)
