@@ -1,13 +1,14 @@
 """Providers made for Crossplane, built from their published source, manage resources without a cluster.
 
 Each is packed with the definitions of its own package, pushed to a real registry, installed from there, and run as a
-process with an account of its own.
+process or a container with an account of its own.
 """
 
 from __future__ import annotations
 
 import http.server
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -19,9 +20,11 @@ from typing import Any
 
 import pytest
 
+from planform.packages.oci import this_platform
 from tests.e2e.plane import RunningPlane, manifest, planform, running_plane, stop
 from tests.e2e.registries import serving_registry
 from tests.harness.programs import programs
+from tests.unit.archives import Entry, hex_of, tar
 
 pytestmark = [pytest.mark.xdist_group("real-providers"), pytest.mark.timeout(300)]
 
@@ -36,21 +39,44 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield served
 
 
-def publish(registry: str, directory: Path, provider: str) -> str:
+def publish(registry: str, directory: Path, provider: str, *, as_image: bool = False) -> str:
     """Pack a provider with what its authors pack, and push it; gives what to install."""
     found = programs(provider, f"{provider}-package")
     directory.mkdir(parents=True)
     documents = subprocess.run([found / f"{provider}-package"], capture_output=True, check=True, timeout=30).stdout
     (directory / "crossplane.yaml").write_bytes(documents)
+    program = ("--executable", str(found / provider))
+    if as_image:
+        (directory / "image.tar").write_bytes(image_of((found / provider).read_bytes()))
+        program = ("--embed-runtime-image-tarball", "image.tar")
     run = planform(directory)
-    run("xpkg", "build", "--executable", str(found / provider), "--package-file", "built.xpkg")
-    run("xpkg", "push", f"{registry}/crossplane-contrib/{provider}:v1", "-f", "built.xpkg")
-    return f"{registry}/crossplane-contrib/{provider}:v1"
+    run("xpkg", "build", *program, "--package-file", "built.xpkg")
+    package = f"{registry}/{'images' if as_image else 'programs'}/{provider}:v1"
+    run("xpkg", "push", package, "-f", "built.xpkg")
+    return package
+
+
+def image_of(program: bytes) -> bytes:
+    """An image of one program, as `docker save` writes it."""
+    layer = tar(Entry("usr/local/bin/provider", program, mode=0o755))
+    config = {
+        "architecture": this_platform().architecture,
+        "os": "linux",
+        "config": {"Entrypoint": ["/usr/local/bin/provider"], "User": "65532"},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hex_of(layer)}"]},
+    }
+    about = json.dumps(config).encode()
+    listing = [{"Config": f"{hex_of(about)}.json", "RepoTags": None, "Layers": [f"{hex_of(layer)}.tar"]}]
+    return tar(
+        Entry(f"{hex_of(about)}.json", about),
+        Entry(f"{hex_of(layer)}.tar", layer),
+        Entry("manifest.json", json.dumps(listing).encode()),
+    )
 
 
 @contextmanager
-def plane_on(directory: Path) -> Iterator[RunningPlane]:
-    with running_plane(directory, "--data", str(directory / "data")) as plane:
+def plane_on(directory: Path, **env: str) -> Iterator[RunningPlane]:
+    with running_plane(directory, "--data", str(directory / "data"), env=env) as plane:
         yield plane
 
 
@@ -239,6 +265,18 @@ def test_real_providers_side_by_side_survive_the_control_plane_and_leave_nothing
             eventually(lambda: is_built_in(plane), "NopResources are the built-in ones again")
             plane.kubectl("apply", "-f", "-", stdin=manifest(nop("ours")))
             assert HELD not in until(plane, "nopresource/ours", "Ready")["metadata"].get("finalizers", ())
+
+
+def test_real_providers_run_side_by_side_in_containers(registry: str, tmp_path: Path) -> None:
+    runc = programs("runc")
+    packages = {name: publish(registry, tmp_path / name, f"provider-{name}", as_image=True) for name in ("nop", "http")}
+    path = f"{runc}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    with keeping_notes() as (url, kept), plane_on(tmp_path / "plane", PATH=path) as plane:
+        install(plane, packages)
+        plane.kubectl("apply", "-f", "-", stdin=manifest(nop("one"), CONFIG, note(url, "buy milk")))
+        until_held(plane, "one")
+        until(plane, NOTE, "Ready")
+        assert kept == {1: {"text": "buy milk", "id": 1}}
 
 
 def has_what_its_package_brought(plane: RunningPlane, provider: str, kinds: set[str]) -> None:

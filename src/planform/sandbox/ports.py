@@ -25,7 +25,7 @@ _SECCOMP, _BIND, _TGKILL, _ARCHITECTURE = {
     "x86_64": (317, 49, 234, 0xC000003E),
     "aarch64": (277, 200, 131, 0xC00000B7),
 }.get(os.uname().machine, (0, 0, 0, 0))
-_PIDFD_GETFD = 438
+_PIDFD_GETFD, _THREAD = 438, os.O_EXCL
 _SET_FILTER, _NEW_LISTENER = 1, 8
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # id, pid, flags, number, architecture, instruction, arguments
@@ -155,10 +155,14 @@ def _memory(task: int, address: int, length: int) -> bytes:
 
 
 def _descriptor(task: int, child: int, descriptor: int) -> int:
-    """Our copy of the asker's socket. It asks as a thread, which is reached through its process: the child, or one
-    that the child started and that has no others."""
-    is_of_child = not _libc.syscall(_TGKILL, child, task, 0)
-    process = os.pidfd_open(child if is_of_child else task)
+    """Our copy of the asker's socket. Whoever asks is a thread: of the child, or of what the child started."""
+    if _libc.syscall(_TGKILL, child, task, 0) == 0:
+        process = os.pidfd_open(child)
+    else:
+        try:
+            process = os.pidfd_open(task, _THREAD)
+        except OSError:  # before Linux 6.9, only processes can be had, and so their first threads
+            process = os.pidfd_open(task)
     try:
         copy = int(_libc.syscall(_PIDFD_GETFD, process, descriptor, 0))
     finally:

@@ -63,7 +63,11 @@ def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory
     return Launch(
         ("/bin/sh", "-c", script, "sh", *runc, "run", "--bundle", str(bundle), name),
         {},
-        replace(SERVER_LIMITS, memory=wanted.settings.memory or SERVER_LIMITS.memory),  # which it inherits
+        replace(  # which it inherits
+            SERVER_LIMITS,
+            memory=wanted.settings.memory or SERVER_LIMITS.memory,
+            only_loopback=wanted.kubeconfig is not None,
+        ),
         Isolation.LIMITS_ONLY,
         (*runc, "delete", "--force", name),
     )
