@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import ACTION_SET
 from planform.blueprints.catalogue import PhaseCatalogue
 from planform.blueprints.contract import Surroundings
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
@@ -23,7 +24,7 @@ from planform.controllers.actionsets import ActionSetController
 from planform.controllers.workbench import Workbench
 from planform.errors import NotFound
 from tests.harness.kubelet import POD, Kubelet, kubelet
-from tests.harness.kubernetes import RealKubernetes, real_kubernetes
+from tests.harness.kubernetes import RealKubernetes
 from tests.harness.phases import PhaseRunner, file_profile
 from tests.harness.planes import eventually, kubernetes_bench, read
 
@@ -71,13 +72,6 @@ class Stage:
         return {"nodeName": self.kubelet.node}
 
 
-@pytest.fixture(scope="module")
-def kubernetes_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKubernetes]:
-    """A cluster of their own: in one that others have used for long, nodes that come and go lose their pods."""
-    with real_kubernetes(tmp_path_factory.mktemp("pods")) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 async def stage(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path) -> AsyncIterator[Stage]:
     connection = find_connection(clock=SystemClock(), path=kubernetes_engine.kubeconfig)
@@ -88,10 +82,20 @@ async def stage(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path) 
             return await read(bench.client, SERVICE_ACCOUNT, "default", unique) is not None
 
         await eventually(admits_pods, "the namespace has its service account")
+        # The cluster's garbage collector takes pods away whose ActionSet does not exist.
+        owner = await bench.client.create(
+            {
+                "apiVersion": ACTION_SET.api_version,
+                "kind": ACTION_SET.kind,
+                "metadata": {"name": "run", "namespace": unique},
+                "spec": {"actions": []},
+            }
+        )
         runner = PhaseRunner(
             client=bench.client,
             clock=bench.clock,
             namespace=unique,
+            uid=owner["metadata"]["uid"],
             here=Surroundings(engine="kubernetes", connection=connection),
             policy=Policy(directories=(tmp_path,)),
         )
