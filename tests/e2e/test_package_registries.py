@@ -45,7 +45,10 @@ from tests.harness.planes import condition_of, embedded_bench, eventually, read
 from tests.harness.processes import free_ports
 from tests.unit.signing import key_pair, payload_for, signed_with
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
+
+PATIENCE_SECONDS = 150.0
+"""A registry that was away is asked again after a minute at the latest."""
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +125,7 @@ class Operator:
             return found if is_so and condition is not None and words in condition.get("message", "") else None
 
         try:
-            return await eventually(check, f"{type_}={status} {words!r} of {name}")
+            return await eventually(check, f"{type_}={status} {words!r} of {name}", seconds=PATIENCE_SECONDS)
         except AssertionError as error:
             raise AssertionError(f"{error}; it says {seen}") from error
 
@@ -133,7 +136,7 @@ class Operator:
             found = await self.until("Healthy", "True", name=name, kind=kind)
             return found if found["status"]["currentIdentifier"] == package else None
 
-        return await eventually(check, f"{package} works")
+        return await eventually(check, f"{package} works", seconds=PATIENCE_SECONDS)
 
     async def revisions(self, name: str = "fn") -> list[Object]:
         found = await self.plane.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")
