@@ -250,7 +250,8 @@ def test_real_providers_side_by_side_survive_the_control_plane_and_leave_nothing
             until_held(plane, "later")
             eventually(lambda: kept == {1: {"text": "buy bread", "id": 1}}, "the note is what it should be")
             # Of what it made less than half a minute ago, a provider does not believe that it is gone.
-            plane.kubectl("annotate", NOTE, "crossplane.io/external-create-succeeded-")
+            forget = ("crossplane.io/external-create-pending-", "crossplane.io/external-create-succeeded-")
+            plane.kubectl("annotate", NOTE, *forget)
             plane.kubectl("delete", NOTE, "--wait=false")
             plane.kubectl("delete", "nopresources", "--all", "--wait=false")
             eventually(lambda: not read(plane, NOTE), "the note is gone")
