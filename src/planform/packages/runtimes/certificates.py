@@ -58,7 +58,7 @@ class RevisionCertificates:
 
     def ensure(self, revision: str, names: Sequence[str] = ()) -> int:
         """Have a certificate for the revision's name (and these); gives its generation, which grows when it is issued
-        anew: because it nears its end, or because the names are others."""
+        anew: because it nears its end, or because the names or the authority are others."""
         wanted = list(dict.fromkeys((revision, *names)))
         directory = self.directory_of(revision)
         issued = _read(directory)
@@ -67,6 +67,7 @@ class RevisionCertificates:
             and issued.names == wanted
             and self._clock.now() < issued.not_after - RENEW_BEFORE
             and all((directory / name).is_file() for name in _FILES)
+            and (directory / "ca.crt").read_bytes() == self.caller().authority
         ):
             return issued.generation
         credential = self._authority.issue_server(wanted, LIFETIME)
