@@ -102,4 +102,4 @@ async def withdraw(client: Client, xrd: str) -> None:
     async def gone() -> bool:
         return await read(client, XRD, xrd) is None
 
-    await eventually(gone, f"{xrd} is gone")
+    await eventually(gone, f"{xrd} is gone", seconds=150)
