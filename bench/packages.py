@@ -54,7 +54,7 @@ from planform_sdk import Ready, Request, Response, function
 from planform_sdk.__main__ import serve
 
 
-@function
+@function(deterministic=True)
 def compose(req: Request[Any], rsp: Response) -> None:
     size = req.observed.composite.resource["spec"]["size"]
     data = {"version": "VERSION", "size": str(size)}
