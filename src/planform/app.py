@@ -194,6 +194,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                 )
             )
         )
+        stack.push_async_callback(plane.stop_all)  # before what reconciles use is closed
 
         handler = await _handler(settings, core, rbac, pki, tokens, metrics, address, stack, _mounts(controllers))
         server = HttpServer(handler.handle, refusal, limits=settings.limits, tls=pki.tls_context())
