@@ -182,13 +182,18 @@ def _selected(selector: ResourceSelector) -> Dependency:
 
 
 def contains(found: Any, wanted: Any) -> bool:
-    """Whether applying `wanted` over `found` would change no value; lists must match item by item."""
+    """Whether applying `wanted` over `found` would change no value; lists must match item by item.
+
+    An empty map or list that is wanted may be missing: servers drop those of many kinds.
+    """
     kind = type(wanted)
     if kind is not type(found):
         return bool(found == wanted) and not isinstance(found, bool) and not isinstance(wanted, bool)
     if kind is dict:
         for key, value in wanted.items():
             if key not in found:
+                if value is None or value == {} or value == []:
+                    continue
                 return False
             there = found[key]
             if there is not value and not contains(there, value):

@@ -20,7 +20,7 @@ from planform.composition.plan import Composed, Deletion, Plan, is_controlled_by
 from planform.composition.standing import contains
 from planform.composition.xr import CLAIM_NAME_LABEL, CLAIM_NAMESPACE_LABEL, COMPOSITE_LABEL, Style
 from planform.controllers.composites.thrash import dispute
-from planform.controllers.writing import merge
+from planform.controllers.writing import merge, upon
 from planform.errors import AlreadyExists, Conflict, Invalid, NotFound, PlanformError
 
 ADOPT_ANNOTATION: Final = "planform.dev/adopt"
@@ -139,7 +139,7 @@ async def apply_changed(
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
         results = await asyncio.gather(
-            *(_apply(client, xr, each, manager, own_write) for each in part), return_exceptions=True
+            *(_apply(client, xr, each, observed, manager, own_write) for each in part), return_exceptions=True
         )
         for composed, result in zip(part, results, strict=True):
             if isinstance(result, PlanformError):
@@ -152,11 +152,19 @@ async def apply_changed(
     return outcome
 
 
-async def _apply(client: Client, xr: Object, composed: Composed, manager: str, own_write: OwnWrite) -> Object:
+async def _apply(
+    client: Client,
+    xr: Object,
+    composed: Composed,
+    observed: Mapping[str, Object],
+    manager: str,
+    own_write: OwnWrite,
+) -> Object:
     if not composed.exists:
         await _check_free(client, xr, composed)
+    wanted = upon(observed.get(composed.key) if composed.exists else None, composed.object)
     with own_write(composed.object) as done:
-        applied = await client.apply(composed.object, manager=manager, force=True)
+        applied = await client.apply(wanted, manager=manager, force=True)
         done(applied)
     return applied
 
