@@ -46,7 +46,7 @@ from planform.clock import SystemClock
 APP = gvk("bench.example.org/v1", "App")
 NOP = gvk("nop.crossplane.io/v1alpha1", "NopResource")
 RESOURCES = 4
-AT_ONCE = 64
+AT_ONCE = 16
 MARK = "bench.example.org/mark"
 
 
@@ -208,7 +208,7 @@ async def connected(server: Server) -> AsyncIterator[KubernetesClient]:
 
 @dataclass
 class Reader:
-    """Somebody else, who reads one object every 10 ms on a connection of their own and notes how long that takes."""
+    """Somebody else, who reads one object every 25 ms on a connection of their own and notes how long that takes."""
 
     server: Server
     seconds: list[float] = field(default_factory=list)
@@ -230,7 +230,7 @@ class Reader:
             http.request("GET", "/api/v1/namespaces/default")
             http.getresponse().read()
             self.seconds.append(time.perf_counter() - begun)
-            self._stop.wait(0.01)
+            self._stop.wait(0.025)
 
 
 def total(found: dict[str, float], prefix: str) -> float:

@@ -123,16 +123,19 @@ class LocalClient:
         metadata = obj.get("metadata") or {}
         if not metadata.get("name"):
             raise BadRequest("metadata.name: an applied object needs a name")
-        written = await writes.apply(
-            self._core,
-            served,
-            str(metadata.get("namespace", "")),
-            str(metadata["name"]),
-            _copy(obj),
-            self._request(manager, dry_run),
-            force=force,
-            subresource=subresource,
-        )
+        try:
+            written = await writes.apply(
+                self._core,
+                served,
+                str(metadata.get("namespace", "")),
+                str(metadata["name"]),
+                {**obj, "metadata": _copy(metadata)},  # the rest is copied when it is merged
+                self._request(manager, dry_run),
+                force=force,
+                subresource=subresource,
+            )
+        except orjson.JSONEncodeError as error:
+            raise BadRequest(f"the object is not JSON: {error}") from error
         return _answer(written)
 
     async def delete(

@@ -251,6 +251,7 @@ async def apply(
                 force=force,
                 now=now,
                 status_subresource=served.has_status,
+                sets_fit=_is_current(served, core.store.head(key)),
             )
         except TypedError as error:
             raise BadRequest(str(error)) from error
@@ -317,7 +318,7 @@ async def modify(
             )
             _check_finalizers(served, key, new, old)
             if not applying:
-                _track(core, served, new, old, request, subresource)
+                _track(core, served, new, old, request, subresource, sets_fit=_is_current(served, entry))
             _count_generation(served, new, old)
         except ApiError:
             await settle(core, key)
@@ -364,9 +365,14 @@ def _settle_metadata(served: ServedKind, key: Key, new: Object, old: Object, sen
     new["metadata"] = merged
 
 
+def _is_current(served: ServedKind, entry: Entry | None) -> bool:
+    """Whether an object was written under the present schema, in this very version."""
+    return entry is not None and served.is_storage and entry.rv > served.schema_rv
+
+
 def _settled(served: ServedKind, entry: Entry, new: Object, old: Object) -> Collection[str]:
     """The top-level fields that a write left as they were admitted under the present schema."""
-    if not served.is_storage or entry.rv <= served.schema_rv:
+    if not _is_current(served, entry):
         return ()
     return [name for name, value in new.items() if name != "metadata" and value is old.get(name)]
 
@@ -393,7 +399,16 @@ def _confine(served: ServedKind, new: Object, old: Object, subresource: str) -> 
             new.pop("status", None)
 
 
-def _track(core: Core, served: ServedKind, new: Object, old: Object | None, request: Request, subresource: str) -> None:
+def _track(
+    core: Core,
+    served: ServedKind,
+    new: Object,
+    old: Object | None,
+    request: Request,
+    subresource: str,
+    *,
+    sets_fit: bool = False,
+) -> None:
     managed = track_update(
         old,
         new,
@@ -403,6 +418,7 @@ def _track(core: Core, served: ServedKind, new: Object, old: Object | None, requ
         subresource=subresource if subresource in ("status", "scale") else "",
         now=timestamp(core.clock.now()),
         status_subresource=served.has_status,
+        sets_fit=sets_fit,
     )
     if managed:
         new["metadata"]["managedFields"] = managed

@@ -30,6 +30,7 @@ from planform.reconcile.controller import Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
 NAME: Final = "nop"
+_IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion")
 MANAGER: Final = NOP_GROUP
 MANAGED_FINALIZER: Final = "finalizer.managedresource.crossplane.io"
 """Other providers of this kind hold their resources with it; one that was taken over from them must be let go."""
@@ -188,7 +189,9 @@ class NopController:
         )
         if wanted == before:
             return ""
-        written = await self._client.update({**obj, "status": wanted}, subresource="status", manager=MANAGER)
+        identity = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
+        stored = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": identity, "status": wanted}
+        written = await self._client.update(stored, subresource="status", manager=MANAGER)
         return str(written["metadata"]["resourceVersion"])
 
     # -- the connection secret

@@ -3,7 +3,8 @@
 Two entry points, both pure: `apply` merges what one manager wants into an object, and `track_update` says who owns the
 fields of an object that was written in any other way. They never change their arguments, and leave defaulting,
 validation and the resourceVersion check to the caller. The sets in managedFields are shared between results and must
-not be changed in place; everything else in a result is the caller's.
+not be changed in place, and a status that is applied comes with the rest of the live object as it is; everything else
+in a result is the caller's.
 
 Versions: conversion between versions of a kind changes only apiVersion, so sets written in different versions are
 compared as they are.
@@ -12,7 +13,7 @@ compared as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from planform.errors import ApplyConflict
 from planform.machinery import last_applied
@@ -57,12 +58,14 @@ def apply(
     force: bool = False,
     now: str,
     status_subresource: bool = False,
+    sets_fit: bool = False,
 ) -> Object:
     """The object after `manager` applied `config`, with its managedFields; `live` is None if it is to be created.
 
     What this manager applied before and left out now is removed unless others own it. An apply that changes nothing
     returns an object equal to `live`, times included. Untracked metadata (uid, resourceVersion ...) stays as it is in
-    `live`: preconditions that the configuration carries are the caller's to check.
+    `live`: preconditions that the configuration carries are the caller's to check. `sets_fit` says that the live
+    object was written under this very type.
 
     Raises ApplyConflict if others own fields that would change and `force` is not set, TypedError if the configuration
     does not fit its type.
@@ -73,7 +76,9 @@ def apply(
     if live is None:
         return _first(node, config, wanted, reach, owner(manager, APPLY, api_version, subresource), api_version, now)
     before = reach.of(live)
-    former = _settled(stored_owners(_entries(live)), node)
+    former = stored_owners(_entries(live))
+    if not sets_fit:
+        former = _settled(former, node)
     untracked = not former
     if untracked:
         former = _written_by(
@@ -101,7 +106,7 @@ def apply(
     if me in owners and (written or removed or owners != former):
         owners[me] = owners[me]._replace(time=now)
 
-    result = fresh(reach.put(live, after))
+    result = reach.fresh(live, after)
     _keep_untracked(live, result)
     if manager == last_applied.KUBECTL:
         last_applied.follow(result, config)
@@ -129,11 +134,13 @@ def track_update(
     subresource: str = "",
     now: str,
     status_subresource: bool = False,
+    sets_fit: bool = False,
 ) -> list[dict[str, Any]]:
     """metadata.managedFields after a write other than apply turned `live` (None: a creation) into `new`.
 
     A managedFields list in `new` replaces the live one first: it is how clients rewrite ownership. An empty list, or
-    one empty entry, ends tracking; none at all, or one that cannot be read, leaves the live one in force.
+    one empty entry, ends tracking; none at all, or one that cannot be read, leaves the live one in force. `sets_fit`
+    says that the live object was written under this very type.
     """
     given = None if subresource else new.get("metadata", {}).get("managedFields")
     me = owner(manager, UPDATE, api_version, subresource)
@@ -142,7 +149,9 @@ def track_update(
         fields = _created(node, reach.of(new))
         return [entry(me, Holding(fields, api_version, now))] if fields else []
     stored = _entries(live)
-    former = _settled(stored_owners(stored), node)
+    former = stored_owners(stored)
+    if not sets_fit:
+        former = _settled(former, node)
     owners = former if given is None or given == stored else _given_owners(given, former, node)
     if live is not None and not owners:
         return []
@@ -194,6 +203,12 @@ class _Reach:
         if self._without_status and "status" in obj:
             return {**part, "status": obj["status"]}
         return part
+
+    def fresh(self, obj: Object, part: Object) -> Object:
+        """The same, of which the caller may change what this request can touch."""
+        if not self._status_only:
+            return cast(Object, fresh(self.put(obj, part)))
+        return self.put({**obj, "metadata": {**obj.get("metadata", {})}}, fresh(part))
 
 
 def _created(node: TypeNode, obj: Object) -> Fields:
