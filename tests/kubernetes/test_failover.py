@@ -189,8 +189,7 @@ async def is_whole(created: Created, wanted: int, work: list[Write]) -> None:
     assert found == Counter({(name, key): 1 for name in names for key in COMPOSED})
     made = Counter((write.resource, write.namespace, write.name) for write in work if write.code == 201)
     assert not {what: times for what, times in made.items() if times > 1}
-    # What an XR composes is applied with the whole intent, to a name that follows from the XR: it needs no version.
-    blind = [write for write in work if not write.is_guarded and "/composed/" not in write.manager]
+    blind = [write for write in work if not write.is_guarded]
     assert not counted(blind)
 
 

@@ -160,9 +160,8 @@ async def _apply(
     manager: str,
     own_write: OwnWrite,
 ) -> Object:
-    if not composed.exists:
-        await _check_free(client, xr, composed)
-    wanted = upon(observed.get(composed.key) if composed.exists else None, composed.object)
+    there = observed.get(composed.key) if composed.exists else await _check_free(client, xr, composed)
+    wanted = upon(there, composed.object)
     with own_write(composed.object) as done:
         applied = await client.apply(wanted, manager=manager, force=True)
         done(applied)
@@ -173,16 +172,17 @@ def _version(obj: Mapping[str, Any] | None) -> str:
     return str(obj["metadata"].get("resourceVersion")) if obj is not None else ""
 
 
-async def _check_free(client: Client, xr: Object, composed: Composed) -> None:
-    """Refuse to take over what was there before, unless the composition asks for it."""
+async def _check_free(client: Client, xr: Object, composed: Composed) -> Object | None:
+    """What is there under this name and may be applied upon. Raises NotOurs for what was there before, unless the
+    composition asks to take it over."""
     obj = composed.object
     metadata = obj["metadata"]
     try:
         found = await client.get(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
     except NotFound:
-        return
+        return None
     if is_controlled_by(xr, found):
-        return
+        return found
     shown = f"{obj['kind']} {metadata['name']}"
     owner = next((each for each in found["metadata"].get("ownerReferences") or () if each.get("controller")), None)
     if owner is not None:
@@ -194,6 +194,7 @@ async def _check_free(client: Client, xr: Object, composed: Composed) -> None:
             f"{shown} exists already and is nobody's",
             f'to take it over, let the composition annotate the resource with {ADOPT_ANNOTATION}: "true"',
         )
+    return found
 
 
 async def delete_unwanted(client: Client, doomed: Sequence[Deletion]) -> dict[str, PlanformError]:
