@@ -125,16 +125,16 @@ async def test_a_revision_whose_function_cannot_compose_is_refused_with_that_mes
             }
         )
 
-        async def can(*capabilities: str) -> None:
-            body = Patch(PatchType.MERGE, {"status": {"capabilities": list(capabilities)}})
+        async def can(capability: str, endpoint: str | None) -> None:
+            body = Patch(PatchType.MERGE, {"status": {"capabilities": [capability], "endpoint": endpoint}})
             await bench.client.patch(FUNCTION_REVISION, name(made), body, subresource="status")
 
-        await can("operation")
+        await can("operation", "127.0.0.1:9")
         await platform.compose({"step": "it", "functionRef": {"name": function}})
         xr = await platform.create()
         await platform.failed(xr, f'without the capability "composition": "{name(made)}" of function "{function}"')
         assert not machinery(await platform.get(xr)).get("resourceRefs")
-        await can("composition")
+        await can("composition", None)
         await platform.failed(xr, "endpoint")  # it may be called now, but nobody said where
         await bench.client.delete(FUNCTION_REVISION, name(made))
 

@@ -67,7 +67,9 @@ class RealKubernetes:
         command = [str(self.programs / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         if check and done.returncode != 0:
-            raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+            error = subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+            error.add_note(done.stderr)
+            raise error
         return done.stdout
 
     def request(self, path: str, *, token: str | None = None) -> bytes:
