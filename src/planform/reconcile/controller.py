@@ -95,7 +95,7 @@ class Controller(Generic[K]):
     async def run(self) -> None:
         """Work until the queue is closed; then wait for what has begun. Cancelling cancels that too."""
         try:
-            with self._gate.member(self):
+            with self._gate.member(self._could_begin):
                 async with self.queue, asyncio.TaskGroup() as workers:
                     try:
                         await self._dispatch(workers)
@@ -104,13 +104,9 @@ class Controller(Generic[K]):
         finally:
             self._metrics.remove()
 
-    def is_urgent(self) -> bool:
+    def _could_begin(self) -> bool:
         """Whether something urgent waits for nothing but a turn."""
         return not self._slots.locked() and self.queue.is_urgent()
-
-    def oldest(self) -> float:
-        """Since when the first such key has waited."""
-        return self.queue.oldest()
 
     async def _dispatch(self, workers: asyncio.TaskGroup) -> None:
         while True:
@@ -127,7 +123,7 @@ class Controller(Generic[K]):
 
     async def _work_in_turns(self, begun: asyncio.Event) -> None:
         try:
-            await self._gate.run(self.name, self._work(begun), line=self.queue)
+            await self._gate.run(self.name, self._work(begun), is_urgent=self.queue.is_urgent)
         finally:
             begun.set()
             self._slots.release()

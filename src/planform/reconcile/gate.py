@@ -2,44 +2,27 @@
 
 All of the process shares one event loop. If a commit wakes a thousand reconciles at once, the loop runs a step of each
 before it looks at the network again, and every API request waits behind them. So a reconcile needs a turn for each
-step it computes, from one wait to the next, and few turns are given out per round of the loop. Turns go round the
-controllers, and of those that would begin something the one whose keys have waited longest goes first. But every
-fourth of them goes round all the same: ten thousand keys of one do not starve the single key of another. Who has
+step it computes, from one wait to the next, and few turns are given out per round of the loop. A free turn goes to the
+controller that has waited longest for one: ten thousand keys of one do not starve the single key of another. Who has
 nothing urgent to begin lets those who have go first: what they do may be what it waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 PATIENCE = 32
 """So many turns in a row may pass over those who have nothing urgent to begin; then one of them gets a turn."""
 
-ROUND = 4
-"""Of so many that begin in a row, one is next in rotation however short its keys have waited."""
-
-
-class Line(Protocol):
-    """Where keys wait that somebody would begin."""
-
-    def is_urgent(self) -> bool:
-        """Whether one should not wait for others."""
-        ...
-
-    def oldest(self) -> float:
-        """Since when the first of those has waited."""
-        ...
-
-
-_Waiter = tuple["asyncio.Future[None]", Line | None]
-"""With where its next key comes from; None if it is in the middle of something."""
+IsUrgent = Callable[[], bool]
+_Waiter = tuple["asyncio.Future[None]", IsUrgent | None]
+"""With what says whether it is urgent; None if it is."""
 
 
 class Gate:
@@ -50,9 +33,8 @@ class Gate:
             raise ValueError(f"a gate needs at least one turn, not {turns}")
         self._free = turns
         self._waiting: OrderedDict[str, deque[_Waiter]] = OrderedDict()  # no empty lines; next name first
-        self._members: dict[object, Line] = {}
+        self._members: dict[object, IsUrgent] = {}
         self._passed_over = 0
-        self._begun = 0
 
     @property
     def free(self) -> int:
@@ -62,23 +44,23 @@ class Gate:
         return len(self._waiting.get(name, ()))
 
     @contextmanager
-    def member(self, line: Line) -> Iterator[None]:
+    def member(self, is_urgent: IsUrgent) -> Iterator[None]:
         """While it is urgent for this one to begin something, those for whom it is not wait."""
         token = object()
-        self._members[token] = line
+        self._members[token] = is_urgent
         try:
             yield
         finally:
             del self._members[token]
             self.reconsider()
 
-    async def run(self, name: str, work: Coroutine[Any, Any, T], *, line: Line | None = None) -> T:
+    async def run(self, name: str, work: Coroutine[Any, Any, T], *, is_urgent: IsUrgent | None = None) -> T:
         """Await the work, whose every step from one wait to the next takes a turn; while it waits, others have it.
 
-        Tasks that the work starts are its own business: they take no turns unless they are run here too. `line` is
-        where the work takes a key from when it begins, and says who goes first; what has begun is not held up.
+        Tasks that the work starts are its own business: they take no turns unless they are run here too. Unless it is
+        urgent, members for whom it is begin first; what has begun is not held up.
         """
-        return await _InTurns(self, name, work, line)
+        return await _InTurns(self, name, work, is_urgent)
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
@@ -89,17 +71,17 @@ class Gate:
         finally:
             self._give()
 
-    def _try_take(self, line: Line | None = None) -> bool:
-        if self._free and not self._waiting and (line is None or not self._must_wait(line)):
+    def _try_take(self, is_urgent: IsUrgent | None = None) -> bool:
+        if self._free and not self._waiting and (is_urgent is None or not self._must_wait(is_urgent)):
             self._free -= 1
             return True
         return False
 
-    async def _take(self, name: str, line: Line | None = None) -> None:
-        if self._try_take(line):
+    async def _take(self, name: str, is_urgent: IsUrgent | None = None) -> None:
+        if self._try_take(is_urgent):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (waiter, line)
+        entry = (waiter, is_urgent)
         self._waiting.setdefault(name, deque()).append(entry)
         self.reconsider()  # those who wait may all give way to somebody who does not
         try:
@@ -132,24 +114,17 @@ class Gate:
     def _next_name(self) -> str | None:
         """The first in rotation who need not wait for others; None if all that wait here must."""
         passed_over = False
-        for name, waiters in self._waiting.items():
-            line = waiters[0][1]
-            if line is None or not self._must_wait(line):
+        for name, line in self._waiting.items():
+            is_urgent = line[0][1]
+            if is_urgent is None or not self._must_wait(is_urgent):
                 self._passed_over = self._passed_over + 1 if passed_over else 0
-                self._begun += line is not None
                 return name
             passed_over = True
         return None
 
-    def _must_wait(self, line: Line) -> bool:
-        """Whether another member should begin first: one with something urgent if there is nothing here, or, but for
-        every so many, one whose keys have waited longer."""
-        if self._passed_over >= PATIENCE:
-            return False
-        since = line.oldest() if self._begun % ROUND else -math.inf
-        return any(
-            other.is_urgent() and (other.oldest() < since or not line.is_urgent()) for other in self._members.values()
-        )
+    def _must_wait(self, is_urgent: IsUrgent) -> bool:
+        """Whether it is not urgent for this one, but for another member."""
+        return self._passed_over < PATIENCE and not is_urgent() and any(other() for other in self._members.values())
 
     def _leave(self, name: str, entry: _Waiter) -> None:
         line = self._waiting.get(name)
@@ -162,25 +137,25 @@ class Gate:
 class _InTurns(Generic[T]):
     """Drives a coroutine step by step, each in a turn."""
 
-    __slots__ = ("_gate", "_line", "_name", "_work")
+    __slots__ = ("_gate", "_is_urgent", "_name", "_work")
 
-    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T], line: Line | None) -> None:
+    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T], is_urgent: IsUrgent | None) -> None:
         self._gate = gate
         self._name = name
         self._work = work
-        self._line = line
+        self._is_urgent = is_urgent
 
     def __await__(self) -> Generator[Any, Any, T]:
-        gate, work, line = self._gate, self._work, self._line
+        gate, work, is_urgent = self._gate, self._work, self._is_urgent
         # A turn comes back one round of the loop after its step: those who run in the same round need another one.
         next_round = asyncio.get_running_loop().call_soon
         error: BaseException | None = None
         try:
             while True:
-                has_turn = gate._try_take(line)
+                has_turn = gate._try_take(is_urgent)
                 if not has_turn:
                     try:
-                        yield from gate._take(self._name, line).__await__()
+                        yield from gate._take(self._name, is_urgent).__await__()
                         has_turn = True
                     except asyncio.CancelledError as cancelled:
                         error = cancelled  # the work hears of it without a turn, for it is on its way out
@@ -192,7 +167,7 @@ class _InTurns(Generic[T]):
                 finally:
                     if has_turn:
                         next_round(gate._give)
-                error = line = None
+                error = is_urgent = None
                 try:
                     yield awaited
                 except GeneratorExit:

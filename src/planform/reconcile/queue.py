@@ -99,11 +99,6 @@ class WorkQueue(Generic[K]):
         """Keys that are in somebody's hands."""
         return len(self._processing)
 
-    def oldest(self) -> float:
-        """Since when the first of its urgent keys has been ready."""
-        lines = self._ready[: Priority.BACKGROUND]
-        return min((next(iter(line.values())) for line in lines if line), default=math.inf)
-
     def oldest_wait(self) -> float:
         """Seconds that the first key of the slowest line has been ready."""
         heads = [next(iter(line.values())) for line in self._ready if line]
