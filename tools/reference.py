@@ -141,15 +141,16 @@ def _below(group: click.Group, context: click.Context) -> Iterator[tuple[str, cl
 
 def errors() -> list[type[PlanformError]]:
     """Every error of planform's own; only modules that give one a reason are imported."""
+    modules = set()
     for path in _sources(r"^    (code, )?reason\b.*= "):
-        module = path.relative_to(ROOT / "src").with_suffix("")
-        importlib.import_module(".".join(module.parts).removesuffix(".__init__"))
+        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+        modules.add(importlib.import_module(module).__name__)
     found: dict[str, type[PlanformError]] = {}
     waiting: list[type[PlanformError]] = [PlanformError]
     while waiting:
         for kind in waiting.pop().__subclasses__():
             waiting.append(kind)
-            if kind.__module__.startswith("planform.") and not kind.__name__.startswith("_"):
+            if kind.__module__ in modules and not kind.__name__.startswith("_"):
                 found[f"{kind.__module__}.{kind.__qualname__}"] = kind
     return sorted(found.values(), key=lambda kind: (kind.reason, kind.__module__, kind.__name__))
 

@@ -162,13 +162,13 @@ class BlobStore:
         return found
 
     def forget_names(self, keep: Collection[str]) -> None:
-        """Forget the names of all but these."""
+        """Forget the names of all but these and of what is here: somebody may have put it here just now."""
         for file in self._names.iterdir():
             try:
                 noted = parse_json(file.read_bytes(), file.name)["digest"]
             except (FileNotFoundError, InvalidPackage, LookupError, TypeError):
                 noted = ""
-            if noted not in keep:
+            if noted not in keep and not (DIGEST.match(noted) and (self._blobs / _hex(noted)).exists()):
                 file.unlink(missing_ok=True)
 
     def unused(self, keep: Collection[str]) -> list[Path]:
