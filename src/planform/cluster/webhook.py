@@ -231,7 +231,7 @@ class Certificates:
             try:
                 if secret is None:
                     metadata = {"name": SECRET_NAME, "namespace": namespace}
-                    made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls"}
+                    made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
                     await self._client.create({**made, "data": wanted.data()})
                 else:
                     await self._client.update({**secret, "data": {**(secret.get("data") or {}), **wanted.data()}})

@@ -137,7 +137,7 @@ class ClusterAuthority:
                     "apiVersion": "v1",
                     "kind": "Secret",
                     "metadata": {"name": name, "namespace": self._namespace},
-                    "type": "kubernetes.io/tls",
+                    "type": "Opaque",  # as the chart makes it, which cannot know a certificate yet
                     "data": await make(),
                 }
                 try:
