@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 SECONDS ?= 60
 SEED ?= 1
+FAILED := $(VENV)/failed-tests
 
 .PHONY: help install demo test test-long fuzz lint types bench clean
 
@@ -26,9 +27,11 @@ testbins: install
 	@$(BIN)/python tools/testbins.py ensure
 
 test: install lint types testbins  ## everything a change must pass
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" || { \
+	@rm -f $(FAILED)
+	PLANFORM_FAILED=$(FAILED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" || { \
+	  test -s $(FAILED) || exit 1; \
 	  echo "== What failed beside the others is run once more, alone; a test that needs this is a test to mend. =="; \
-	  $(BIN)/python -m pytest -p no:xdist --last-failed --last-failed-no-failures none -m "not long"; }
+	  $(BIN)/python -m pytest -p no:xdist @$(FAILED); }
 
 test-long: install testbins  ## full enumerations
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600

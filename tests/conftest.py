@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -33,3 +37,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
+    note_failed(terminalreporter)
+
+
+def note_failed(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what failed in the file that PLANFORM_FAILED tells, one to a line, so that it can be run once more."""
+    file = os.environ.get("PLANFORM_FAILED")
+    failed = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    if file and failed:
+        names = dict.fromkeys(re.sub(r"@[\w-]+$", "", report.nodeid) for report in failed)  # less the group
+        Path(file).write_text("\n".join(names) + "\n")
