@@ -16,7 +16,8 @@ from planform.controllers.packages.locking import KINDS
 from planform.controllers.workbench import Workbench
 from planform.packages.fetching import PackageSource
 from planform.packages.revision_objects import DIGEST_ANNOTATION, annotations_of
-from planform.packages.runtimes.host import OnChange, Standing
+from planform.packages.runtimes.host import Standing
+from planform.packages.runtimes.listeners import OnChange
 from planform.reconcile.controller import Result
 from planform.reconcile.sources import Source
 

@@ -28,6 +28,7 @@ from planform.packages.runtimes.calls import Tally, first_of
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.containers import leftover_containers
 from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Wanted
+from planform.packages.runtimes.listeners import Listeners, OnChange
 from planform.packages.runtimes.logs import Logs, logs_directory
 from planform.packages.runtimes.servers import Servers, Spares
 from planform.packages.runtimes.starting import Starter
@@ -35,9 +36,6 @@ from planform.sandbox import Isolation, run_once
 
 if TYPE_CHECKING:
     from planform.packages.runtimes.oneshot import Oneshot
-
-OnChange = Callable[[str], None]
-"""Hears the name of a revision; called on the event loop, must not wait and not raise."""
 
 ONESHOT_ENDPOINT: Final = "oneshot:"
 _TRY_AGAIN: Final = 30.0
@@ -114,7 +112,7 @@ class RuntimeHost:
         self._clock = clock
         self._draining = draining
         self._hosted: dict[str, _Hosted] = {}
-        self._subscribers: dict[object, OnChange] = {}
+        self._listeners = Listeners()
         self._tasks = asyncio.TaskGroup()
         self._keepers: set[asyncio.Task[None]] = set()
         make_private_directory(directory / "runtimes")
@@ -199,13 +197,7 @@ class RuntimeHost:
 
     def subscribe(self, callback: OnChange) -> Callable[[], None]:
         """Tell `callback` each revision whose standing is another; gives what ends that."""
-        token = object()
-        self._subscribers[token] = callback
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(token, None)
-
-        return unsubscribe
+        return self._listeners.add(callback)
 
     # -- calls
 
@@ -356,8 +348,7 @@ class RuntimeHost:
             if hosted.told == standing:
                 return
             hosted.told = standing
-        for callback in list(self._subscribers.values()):
-            callback(revision)
+        self._listeners.tell(revision)
 
 
 class _HostedRunner:

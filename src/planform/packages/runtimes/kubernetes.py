@@ -48,8 +48,9 @@ from planform.packages.runtimes.deployments import (
     stamped,
     unavailable,
 )
-from planform.packages.runtimes.host import Draining, OnChange, Standing
+from planform.packages.runtimes.host import Draining, Standing
 from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
+from planform.packages.runtimes.listeners import Listeners, OnChange
 from planform.packages.runtimes.serving_pods import Reach, ServingPods
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.plane import Plane
@@ -124,7 +125,7 @@ class KubernetesHost:
         )
         self._known: dict[str, _Known] = {}
         self._settled: dict[tuple[GroupVersionKind, str], tuple[str, Any]] = {}
-        self._subscribers: dict[object, OnChange] = {}
+        self._listeners = Listeners()
         self._subscriptions: list[Subscription] = []
         self._controller: Controller[ObjectKey] | None = None
         self._stack = AsyncExitStack()
@@ -203,13 +204,7 @@ class KubernetesHost:
 
     def subscribe(self, callback: OnChange) -> Callable[[], None]:
         """Tell `callback` each revision whose standing is another; gives what ends that."""
-        token = object()
-        self._subscribers[token] = callback
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(token, None)
-
-        return unsubscribe
+        return self._listeners.add(callback)
 
     # -- calls
 
@@ -290,8 +285,7 @@ class KubernetesHost:
         if known.told == standing:
             return
         known.told = standing
-        for callback in list(self._subscribers.values()):
-            callback(revision)
+        self._listeners.tell(revision)
 
     # -- what is done
 
