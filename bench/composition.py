@@ -50,13 +50,14 @@ AT_ONCE = 16
 MARK = "bench.example.org/mark"
 
 
-def definition() -> Object:
+def definition(told: str = "mark") -> Object:
+    """An API of Apps with a size, whose status tells one text."""
     properties = {"size": {"type": "integer"}}
     schema = {
         "type": "object",
         "properties": {
             "spec": {"type": "object", "properties": properties},
-            "status": {"type": "object", "properties": {"mark": {"type": "string"}}},
+            "status": {"type": "object", "properties": {told: {"type": "string"}}},
         },
     }
     version = {"name": "v1", "served": True, "referenceable": True, "schema": {"openAPIV3Schema": schema}}

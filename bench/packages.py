@@ -26,10 +26,10 @@ from random import Random
 import uvloop
 from tests.e2e.registries import serving_registry
 
-from bench.composition import Server, connected, control_plane, in_parallel, settle, until
+from bench.composition import Server, connected, control_plane, definition, in_parallel, settle, until
 from bench.report import Report
 from planform.api.kinds import Object, gvk
-from planform.api.names import COMPOSITION, FUNCTION, XRD
+from planform.api.names import COMPOSITION, FUNCTION
 from planform.client.informer import list_pages
 from planform.client.protocol import Client
 from planform.packages.blobs import BlobStore
@@ -83,28 +83,6 @@ async def publish(address: str, directory: Path) -> str:
             image = assemble(blobs, Source(package), program)
             await registry.push(image, parse_reference(f"{repository}:{version}"))
     return repository
-
-
-def definition() -> Object:
-    schema = {
-        "type": "object",
-        "properties": {
-            "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
-            "status": {"type": "object", "properties": {"version": {"type": "string"}}},
-        },
-    }
-    version = {"name": "v1", "served": True, "referenceable": True, "schema": {"openAPIV3Schema": schema}}
-    return {
-        "apiVersion": XRD.api_version,
-        "kind": XRD.kind,
-        "metadata": {"name": "apps.bench.example.org"},
-        "spec": {
-            "group": "bench.example.org",
-            "scope": "Namespaced",
-            "names": {"kind": "App", "plural": "apps"},
-            "versions": [version],
-        },
-    }
 
 
 def composition() -> Object:
@@ -196,7 +174,7 @@ async def measure(report: Report, directory: Path, repository: str, count: int) 
     old, new = VERSIONS
     with control_plane(directory) as server:
         async with connected(server) as client:
-            await client.create(definition())
+            await client.create(definition("version"))
             await client.create(composition())
             await until(partial(has_revision, client))
             await client.create(xr("first"))

@@ -10,7 +10,7 @@ import pytest
 
 from planform.api.names import COMPOSITION, CONFIGURATION, CONFIGURATION_REVISION, FUNCTION, LOCK
 from planform.controllers.workbench import Workbench
-from tests.harness.packaging import Installation, installing, meta, server_program
+from tests.harness.packaging import Installation, composition, installing, meta, server_program
 from tests.harness.planes import condition_of, eventually, read
 
 HOME = "registry.example.org/acme"
@@ -20,19 +20,6 @@ HOME = "registry.example.org/acme"
 async def installation(bench: Workbench, tmp_path: Path) -> AsyncIterator[Installation]:
     async with installing(bench, tmp_path / "data") as installation:
         yield installation
-
-
-def composition(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "apiextensions.crossplane.io/v1",
-        "kind": "Composition",
-        "metadata": {"name": name},
-        "spec": {
-            "compositeTypeRef": {"apiVersion": "example.org/v1", "kind": "App"},
-            "mode": "Pipeline",
-            "pipeline": [{"step": "ready", "functionRef": {"name": "function-auto-ready"}}],
-        },
-    }
 
 
 def configuration(installation: Installation, reference: str, *objects: Any, **needed: str) -> None:

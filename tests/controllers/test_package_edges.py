@@ -32,7 +32,7 @@ from planform.client.protocol import Patch, PatchType
 from planform.packages.blobs import store_image
 from planform.packages.oci import OCI_LAYER_GZIP, Descriptor
 from planform.packages.payloads import Payload, RuntimeKind
-from tests.harness.packaging import REPOSITORY, Installation, installing, meta, server_program
+from tests.harness.packaging import REPOSITORY, Installation, composition, installing, meta, server_program
 from tests.harness.planes import condition_of, embedded_bench, eventually, read
 from tests.unit.archives import FUNCTION_META, Entry, layer, package_yaml, tar
 
@@ -48,19 +48,6 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
 def publish(installation: Installation, *versions: str, package: str = REPOSITORY) -> None:
     for version in versions:
         installation.publish(f"{package}:{version}", server_program(version))
-
-
-def composition(name: str) -> Object:
-    return {
-        "apiVersion": "apiextensions.crossplane.io/v1",
-        "kind": "Composition",
-        "metadata": {"name": name},
-        "spec": {
-            "compositeTypeRef": {"apiVersion": "example.org/v1", "kind": "App"},
-            "mode": "Pipeline",
-            "pipeline": [{"step": "ready", "functionRef": {"name": "function-auto-ready"}}],
-        },
-    }
 
 
 def configuration(installation: Installation, reference: str, needed: dict[str, str], *objects: Object) -> None:

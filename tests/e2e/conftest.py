@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.plane import Program, RunningPlane, manifest, running_plane
+from tests.e2e.registries import serving_registry
 from tests.e2e.widgets import WIDGETS
 
 
@@ -46,3 +47,17 @@ def widgets(plane: RunningPlane) -> None:
     """The Widget kind is served."""
     plane.kubectl("apply", "-f", "-", stdin=manifest(WIDGETS))
     plane.kubectl("wait", "--for=condition=Established", "crd/widgets.e2e.planform.dev", "--timeout=10s")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A registry that everybody may use."""
+    with serving_registry(tmp_path_factory.mktemp("registry")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A registry that asks who one is."""
+    with serving_registry(tmp_path_factory.mktemp("guarded"), with_login=True) as served:
+        yield served

@@ -7,7 +7,7 @@ import json
 import os
 import resource
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,18 +49,6 @@ pytestmark = pytest.mark.timeout(400)
 
 PATIENCE_SECONDS = 150.0
 """A registry that was away is asked again after a minute at the latest."""
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving_registry(tmp_path_factory.mktemp("registry")) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving_registry(tmp_path_factory.mktemp("guarded"), with_login=True) as served:
-        yield served
 
 
 @dataclass(frozen=True)

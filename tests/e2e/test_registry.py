@@ -6,7 +6,7 @@ import asyncio
 import base64
 import fcntl
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,21 +34,9 @@ from planform.packages.registry import Limits, Progress, PullPolicy, Registry
 from planform.packages.registry_session import Access
 from planform.packages.signatures import ARTIFACT_TYPE, SIMPLE_SIGNING, signature_tag, verify_image
 from planform.packages.xpkg import package_of, read_package
-from tests.e2e.registries import PASSWORD, USER, serving_registry
+from tests.e2e.registries import PASSWORD, USER
 from tests.unit.archives import FUNCTION_META
 from tests.unit.signing import key_pair, payload_for, signed_with
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving_registry(tmp_path_factory.mktemp("registry")) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving_registry(tmp_path_factory.mktemp("guarded"), with_login=True) as served:
-        yield served
 
 
 class HastyClock(SystemClock):

@@ -62,6 +62,20 @@ def server_program(version: str, source: str = SERVER) -> Program:
     return Program(Payload(RuntimeKind.PROCESS, ("python", "app/main.py"), ("app",)), files)
 
 
+def composition(name: str) -> Object:
+    """For packages to deliver: it needs nothing that is not there."""
+    return {
+        "apiVersion": "apiextensions.crossplane.io/v1",
+        "kind": "Composition",
+        "metadata": {"name": name},
+        "spec": {
+            "compositeTypeRef": {"apiVersion": "example.org/v1", "kind": "App"},
+            "mode": "Pipeline",
+            "pipeline": [{"step": "ready", "functionRef": {"name": "function-auto-ready"}}],
+        },
+    }
+
+
 class PublishedPackages(RegistryPackages):
     """Packages that are here, of which a registry would list these tags."""
 
