@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from planform.cluster.certificates import AUTHORITY_LIFETIME, SERVER_LIFETIME, Kept, renewed
 
@@ -23,7 +24,7 @@ def signer_of(kept: Kept) -> int:
         if certificate.issuer == (parsed := x509.load_pem_x509_certificate(authority)).subject:
             try:
                 certificate.verify_directly_issued_by(parsed)
-            except Exception:
+            except InvalidSignature:
                 continue
             return index
     raise AssertionError("nobody that is trusted signed it")
