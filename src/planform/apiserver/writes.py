@@ -38,6 +38,7 @@ from planform.errors import (
 from planform.machinery import names, patches
 from planform.machinery.apply import apply as apply_fields
 from planform.machinery.apply import same_but_bookkeeping, track_update
+from planform.machinery.jsonbody import to_keep
 from planform.machinery.strategic import strategic_merge
 from planform.machinery.typed import TypedError
 from planform.store import Entry, Key
@@ -512,9 +513,10 @@ async def _in_storage_version(core: Core, served: ServedKind, obj: Object) -> Ob
 def encode(obj: Object) -> bytes:
     """Canonical bytes: apiVersion, kind and metadata first, so that a version can be told from the first bytes."""
     try:
-        return orjson.dumps({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": obj["metadata"], **obj})
+        value = orjson.dumps({"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": obj["metadata"], **obj})
     except (TypeError, orjson.JSONEncodeError) as error:
         raise BadRequest(f"the object cannot be stored as JSON: {error}") from error
+    return to_keep(value)
 
 
 def _check_named(metadata: Object, name: str) -> None:

@@ -29,6 +29,7 @@ from planform.journal.masking import RunMask
 from planform.journal.outbox import Batch, Entry, Outbox
 from planform.journal.records import Run, RunRecord, RunSummary, encode_run
 from planform.journal.tables import Limits, Tables, Written, latest_runs, run_of, runs_of, standing_of
+from planform.machinery.jsonbody import to_keep
 from planform.store.worker import Worker
 from planform.telemetry.metrics import Registry
 
@@ -233,7 +234,7 @@ def _entry(run_id: int, record: RunRecord) -> Entry:
     for key, content in raw.items():
         masked = mask.part(content)
         digests[key] = digest = sha256(masked).hexdigest()[:32]
-        parts[digest] = masked
+        parts[digest] = to_keep(masked)
     places = {digest: place for place, digest in enumerate(parts)}
     body = mask.json(encode_run(run, lambda part: places[digests[id(part.value)]]), keep=_IDENTITY)
     return Entry(_summary(run, mask), body, parts, len(body) + sum(map(len, parts.values())))
