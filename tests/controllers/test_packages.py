@@ -14,6 +14,7 @@ from planform.api.names import CRD, FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, R
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Patch, PatchType
 from planform.controllers.packages.contents import PackageContents
+from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.workbench import Workbench
 from planform.errors import Invalid
 from planform.functions.errors import FunctionError
@@ -89,7 +90,8 @@ async def test_of_two_active_revisions_the_newer_one_keeps_its_objects(installat
         await installation.install(version, revisionHistoryLimit=2, activeRevisionLimit=2)
         await installation.until_called(version)
     old, new = await installation.until_states({1: "Active", 2: "Active"})
-    after_a_start = PackageContents(installation.source, installation.bench.client)
+    bench = installation.bench
+    after_a_start = PackageContents(installation.source, bench.client, Deliveries(bench.plane, bench.clock))
     for revision in (new, old):
         await after_a_start.establish(revision, await after_a_start.fetched(revision))
         found = await installation.bench.client.get(CRD, "settings.fn.example.org")

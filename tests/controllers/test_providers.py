@@ -16,6 +16,7 @@ from planform.app import ControlPlane, Settings, open_control_plane
 from planform.clock import SystemClock
 from planform.controllers.functions import Packaging
 from planform.controllers.packages.contents import PackageContents
+from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.packages.providers import ProviderController
 from planform.controllers.recording import open_events
 from planform.controllers.workbench import Workbench
@@ -114,7 +115,8 @@ async def hosted(tmp_path: Path) -> AsyncIterator[tuple[ControlPlane, RuntimeHos
         ):
             bench = Workbench(plane.client, plane.plane, events, clock, Random(7), Gate(4), plane.metrics)
             source = RegistryPackages(data / "packages", plane.client, clock=clock, rng=Random(7))
-            packaging = Packaging(PackageContents(source, plane.client), host)
+            contents = PackageContents(source, plane.client, Deliveries(plane.plane, clock))
+            packaging = Packaging(contents, host)
             await plane.plane.stop("providers")  # in its place comes one whose programs a test can see
             ProviderController(bench, packaging, pki, data, lambda: plane.url).start()
             yield plane, host

@@ -28,6 +28,7 @@ from planform.controllers.function_catalogue import LiveFunctions, runner
 from planform.controllers.functions import FunctionController, Packaging
 from planform.controllers.packages.configurations import ConfigurationController
 from planform.controllers.packages.contents import PackageContents
+from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.packages.locking import LockController
 from planform.controllers.packages.sweeping import PackageSweep
 from planform.controllers.workbench import Workbench
@@ -193,7 +194,7 @@ async def installing(bench: Workbench, data: Path) -> AsyncIterator[Installation
         runner(live, host=host) as run,
     ):
         await live.synced()
-        contents = PackageContents(source, bench.client)
+        contents = PackageContents(source, bench.client, Deliveries(bench.plane, clock))
         contents.dependencies = lock = LockController(bench, contents)
         controller = FunctionController(bench, live, Packaging(contents, host, lock))
         controller.start()

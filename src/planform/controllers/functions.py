@@ -117,6 +117,7 @@ class FunctionController(PackageController):
         self._live.subscribe(look_again)
         if self._packaging is not None:
             self._packaging.host.subscribe(runs_otherwise)
+            self._packaging.contents.deliveries.subscribe(self._look_again_on(controller))
             if self._packaging.lock is not None:
                 self._packaging.lock.subscribe(self._look_again_on(controller))
         if self._users is not None:
@@ -312,6 +313,8 @@ class FunctionController(PackageController):
 
     async def _gone(self, name: str) -> None:
         """Nothing of a Function that was uninstalled goes on running."""
+        if self._packaging is not None:
+            self._packaging.contents.deliveries.gone(FUNCTION.kind, name)
         for revision in [each for each, function in self._hosted.items() if function == name]:
             self._let_go(revision)
 

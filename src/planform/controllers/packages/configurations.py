@@ -28,6 +28,7 @@ class ConfigurationController(PackageController):
 
     def _started(self, controller: Controller[ObjectKey]) -> None:
         self._lock.subscribe(self._look_again_on(controller))
+        self._contents.deliveries.subscribe(self._look_again_on(controller))
 
     async def _content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
         return await self._contents.content(package, revisions)
@@ -38,3 +39,6 @@ class ConfigurationController(PackageController):
             return Examined(runtime=None)
         installed = await self._contents.install(revision, CONFIGURATION.kind)
         return Examined(installed.problem, None, installed.told)
+
+    async def _gone(self, name: str) -> None:
+        self._contents.deliveries.gone(CONFIGURATION.kind, name)

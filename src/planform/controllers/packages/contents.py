@@ -1,7 +1,7 @@
 """The content of revisions that come from registries: fetched, checked, and their objects brought to the engine.
 
 Objects belong to the package, and to the revision that is the newest to bring them: when a version no longer has one,
-it stays until the package goes.
+it stays until the package goes. What somebody deletes or changes of the others is brought again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from planform.api.names import PACKAGE_LABEL, RUNTIME_CONFIG
 from planform.api.owners import controller_reference
 from planform.client.protocol import Client
 from planform.controllers.packages.controller import Content
+from planform.controllers.packages.deliveries import Deliveries, address_of
 from planform.errors import NotFound, PlanformError
 from planform.packages.dependencies import Standing
 from planform.packages.errors import InvalidPackage, PackageError
@@ -71,6 +72,7 @@ class PackageContents:
 
     source: PackageSource
     client: Client
+    deliveries: Deliveries
     dependencies: Dependencies | None = None
     _established: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by uid of the revision
 
@@ -215,20 +217,34 @@ class PackageContents:
         metadata, spec = revision["metadata"], revision["spec"]
         # The number is part of it: a revision that the package went back to has to bring its objects again.
         state = (controller_of(revision), spec["revision"], spec.get("commonLabels"), spec.get("commonAnnotations"))
-        if self._established.get(metadata["uid"]) != state:
-            # All of them are tried before any is changed: half a package is worse than none.
-            await asyncio.gather(*(self._apply(each, revision, dry_run=True) for each in objects))
-            await asyncio.gather(*(self._apply(each, revision) for each in objects))
-            self._established[metadata["uid"]] = state
+        if self._established.get(metadata["uid"]) == state:
+            undone = self.deliveries.undone(metadata["uid"])
+            objects = [each for each in objects if address_of(each) in undone]
+        # All of them are tried before any is changed: half a package is worse than none.
+        await asyncio.gather(*(self._apply(each, revision, dry_run=True) for each in objects))
+        await self.deliveries.watch(map(gvk_of, objects))
+        await asyncio.gather(*(self._bring(each, revision) for each in objects))
+        self._established[metadata["uid"]] = state
         return references
 
     def rest(self, revision: Object) -> None:
         """An inactive revision lets go of its objects: those that are active bring theirs again."""
+        self.deliveries.rest(revision["metadata"]["uid"])
         if revision["metadata"]["uid"] in self._established:
             package = controller_of(revision)
             self._established = {uid: state for uid, state in self._established.items() if state[0] != package}
 
-    async def _apply(self, obj: Object, revision: Object, *, dry_run: bool = False) -> None:
+    async def _bring(self, obj: Object, revision: Object) -> None:
+        address = address_of(obj)
+        with self.deliveries.bringing(address):
+            stored = await self._apply(obj, revision)
+            if stored is None:
+                self.deliveries.leave(address, revision["metadata"]["uid"])
+            else:
+                self.deliveries.brought(revision, obj, stored)
+
+    async def _apply(self, obj: Object, revision: Object, *, dry_run: bool = False) -> Object | None:
+        """The object as it is stored then; None if it is not this revision's to bring. Raises CannotEstablish."""
         kind, name = gvk_of(obj), obj["metadata"]["name"]
         try:
             present = await self.client.get(kind, name)
@@ -237,7 +253,7 @@ class PackageContents:
         wanted = obj
         if present is not None:
             if not await self._may_bring(revision, present):
-                return
+                return None
             ours = {each["uid"] for each in obj["metadata"]["ownerReferences"]}
             others = [
                 {**each, "controller": False}
@@ -249,7 +265,7 @@ class PackageContents:
                 "metadata": {**obj["metadata"], "ownerReferences": [*obj["metadata"]["ownerReferences"], *others]},
             }
         try:
-            await self.client.apply(wanted, manager=_MANAGER, force=True, dry_run=dry_run)
+            return await self.client.apply(wanted, manager=_MANAGER, force=True, dry_run=dry_run)
         except PlanformError as error:
             if error.retryable:
                 raise

@@ -16,6 +16,7 @@ from planform.client.waits import time_limit
 from planform.controllers.functions import Packaging
 from planform.controllers.packages.configurations import ConfigurationController
 from planform.controllers.packages.contents import PackageContents
+from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.packages.locking import LockController
 from planform.controllers.packages.providers import ProviderController
 from planform.controllers.packages.sweeping import PackageSweep
@@ -37,7 +38,7 @@ async def open_packaging(bench: Workbench, data: Path, authority: Authority) -> 
     """What pulls packages and runs them, until the block ends; then all that it runs has ended."""
     certificates = RevisionCertificates(authority, data / "certificates", clock=bench.clock)
     source = RegistryPackages(data / "packages", bench.client, clock=bench.clock, rng=bench.rng)
-    contents = PackageContents(source, bench.client)
+    contents = PackageContents(source, bench.client, Deliveries(bench.plane, bench.clock))
     contents.dependencies = lock = LockController(bench, contents)
     async with RuntimeHost(data, certificates, clock=bench.clock) as host:
         yield Packaging(contents, host, lock)
@@ -57,7 +58,7 @@ async def open_cluster_packaging(bench: Workbench, data: Path, runtime: ClusterR
         namespace=runtime.namespace,
         unpacks=False,
     )
-    contents = PackageContents(source, bench.client)
+    contents = PackageContents(source, bench.client, Deliveries(bench.plane, bench.clock))
     contents.dependencies = lock = LockController(bench, contents)
     async with KubernetesHost(bench.client, bench.plane, runtime, clock=bench.clock, rng=bench.rng) as host:
         yield Packaging(contents, host, lock)

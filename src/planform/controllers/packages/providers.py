@@ -63,6 +63,7 @@ class ProviderController(PackageController):
                 controller.queue.add(ObjectKey("", provider))
 
         self._packaging.host.subscribe(runs_otherwise)
+        self._packaging.contents.deliveries.subscribe(self._look_again_on(controller))
         if self._packaging.lock is not None:
             self._packaging.lock.subscribe(self._look_again_on(controller))
 
@@ -186,6 +187,7 @@ class ProviderController(PackageController):
 
     async def _gone(self, name: str) -> None:
         """Nothing of a Provider that was uninstalled goes on running."""
+        self._packaging.contents.deliveries.gone(PROVIDER.kind, name)
         for revision in [each for each, provider in self._hosted.items() if provider == name]:
             del self._hosted[revision]
             self._packaging.host.forget(revision)
