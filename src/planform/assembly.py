@@ -165,7 +165,8 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         # What XRs rest on comes first: none of them shall say that something is missing which is only not heard of.
         await functions.synced()
         await compositions.synced()
-        await _expect_composites(parts.client, population)
+        await composites.expect(await _definitions(parts.client))
+        population.started()
         selectors = parts.features.enabled("FunctionRevisionSelectors")
         users = FunctionUsers(parts.plane, population, functions, metrics=parts.metrics, selectors_enabled=selectors)
         users.start()
@@ -211,12 +212,8 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         yield Controllers(bench, events, functions, pipelines, population, journal, cache, actions, diffs, lead)
 
 
-async def _expect_composites(client: Client, population: Population) -> None:
-    """Say which kinds of XRs there are, so that nothing is concluded before all of them have been counted."""
-    async for page in list_pages(client, XRD):
-        for xrd in page.items:
-            population.expect(Definition.of(xrd).group_kind)
-    population.started()
+async def _definitions(client: Client) -> list[Definition]:
+    return [Definition.of(xrd) async for page in list_pages(client, XRD) for xrd in page.items]
 
 
 def _recorder(journal: Journal, revisions: StepRevisions) -> Callable[[FinishedRun], None]:

@@ -280,15 +280,32 @@ async def test_whatever_comes_and_goes_every_part_is_counted_and_nothing_is_left
     assert rows(path, "SELECT value FROM meta WHERE name = 'bytes'") == rows(path, measured)
 
 
-async def test_objects_that_vanished_unseen_are_forgotten_on_demand() -> None:
+async def test_objects_of_kinds_that_vanished_unseen_are_forgotten_on_demand() -> None:
     async with opened() as journal:
-        for uid in ("alive", "dead"):
-            journal.record(record(uid))
-            journal.remember(uid, "digest", b"x")
-        journal.remember("long dead", "digest", b"x")
-        assert await journal.retain({"alive", "new"}) == 2
-        assert list(await journal.standing("digest")) == ["alive"]
-        assert [each.uid for each in await journal.latest("XThing.example.org")] == ["alive"]
+        journal.record(record("alive"))
+        journal.record(record("alive"))
+        journal.remember("alive", "XThing.example.org", b"x")
+        journal.remember("settled long ago", "XThing.example.org", b"x")
+        for uid in ("dead", "long dead"):
+            journal.remember(uid, "XGone.example.org", b"x")
+        assert await journal.retain({"XThing.example.org", "XNew.example.org"}) == 2
+        assert await journal.standing("XGone.example.org") == {}
+        assert set(await journal.standing("XThing.example.org")) == {"alive", "settled long ago"}
+        assert len(await journal.runs("alive")) == 2
+        assert await journal.retain({"XThing.example.org"}) == 0
+
+
+async def test_all_objects_of_a_kind_are_forgotten_at_once_and_nobody_else() -> None:
+    async with opened() as journal:
+        for number in range(100):  # more than one transaction takes
+            journal.record(record(f"u{number}"))
+        journal.remember("u7", "XThing.example.org", b"x")
+        journal.remember("other", "XOther.example.org", b"x")
+        assert await journal.forget_kind("XThing.example.org") == 100
+        assert await journal.latest() == []
+        assert await journal.standing("XThing.example.org") == {}
+        assert list(await journal.standing("XOther.example.org")) == ["other"]
+        assert await journal.forget_kind("XThing.example.org") == 0
 
 
 def entry(number: int, uid: str, size: int = 1) -> Entry:

@@ -105,12 +105,16 @@ class Journal:
         """What `remember` was given for this kind, by uid."""
         return await self._read(lambda database: standing_of(database, kind), {})
 
-    async def retain(self, uids: Collection[str]) -> int:
-        """Forget every object but these: what a crash kept `forget` from saying. Gives how many were forgotten.
+    async def forget_kind(self, kind: str) -> int:
+        """The kind is gone: so are all its objects. Gives how many were forgotten."""
+        return await self._read(lambda _: self._tables.forget_kind(kind), 0)
 
-        To be called before controllers run: an object that is newer than the list would be forgotten, too.
+    async def retain(self, kinds: Collection[str]) -> int:
+        """Forget the objects of all other kinds: what a crash kept `forget` from saying. Gives how many were forgotten.
+
+        To be called before controllers run: of a kind that is newer than the list, a run might be forgotten, too.
         """
-        return await self._read(lambda database: self._tables.retain(uids), 0)
+        return await self._read(lambda _: self._tables.retain(kinds), 0)
 
     async def flush(self) -> None:
         """Write everything that waits. A failure is logged and counted, never raised."""

@@ -84,11 +84,19 @@ class Tables:
         self._bytes_before = self._bytes
         return Written(len(batch.runs), removed, self._bytes)
 
-    def retain(self, uids: Collection[str]) -> int:
-        """Forget every object but these; gives how many were forgotten."""
-        known = self._database.execute("SELECT DISTINCT uid FROM runs UNION SELECT DISTINCT uid FROM standing")
-        gone = {uid for (uid,) in known.fetchall()} - set(uids)
-        for some in _slices(sorted(gone)):
+    def retain(self, kinds: Collection[str]) -> int:
+        """Forget the objects of all other kinds; gives how many were forgotten."""
+        known = self._database.execute("SELECT kind FROM runs WHERE latest = 1 UNION SELECT kind FROM standing")
+        return sum(self.forget_kind(kind) for (kind,) in known.fetchall() if kind not in kinds)
+
+    def forget_kind(self, kind: str) -> int:
+        """Forget the objects of a kind; gives how many were forgotten."""
+        known = self._database.execute(
+            "SELECT uid FROM runs WHERE latest = 1 AND kind = :kind UNION SELECT uid FROM standing WHERE kind = :kind",
+            {"kind": kind},
+        )
+        gone = [uid for (uid,) in known.fetchall()]
+        for some in _slices(gone):
             self.write(Batch(forgotten=frozenset(some)), datetime.min)
         return len(gone)
 

@@ -43,12 +43,22 @@ class CompositeControllers:
         self._bench = tools.bench
         self._memory = memory
         self._running: dict[str, _Running] = {}
+        self._kinds: dict[str, str] = {}  # of each XRD that there is, the kind of its XRs
         tools.compositions.subscribe(self._composition_changed)
         functions.subscribe(self._functions_changed)
+
+    async def expect(self, definitions: Iterable[Definition]) -> None:
+        """Hear which XRDs there are, before any is started. XRs of other kinds went unseen, and are forgotten."""
+        for definition in definitions:
+            self._kinds[definition.name] = definition.group_kind
+            self._tools.population.expect(definition.group_kind)
+        if self._memory is not None:
+            await self._memory.retain(set(self._kinds.values()))
 
     async def start(self, xrd: Object) -> None:
         """Run it for the XRD as it is now; nothing happens if it runs for this generation already."""
         definition = Definition.of(xrd)
+        self._kinds[definition.name] = definition.group_kind
         running = self._running.get(definition.name)
         if running is not None and running.fleet.definition == definition:
             return
@@ -62,12 +72,15 @@ class CompositeControllers:
         self._run(definition, fleet)
 
     async def stop(self, xrd_name: str) -> None:
-        """End it once its reconciles in hand are done; nothing happens if it does not run."""
-        running = self._running.get(xrd_name)
+        """End it once its reconciles in hand are done, and forget its XRs, whether or not it ran."""
         await self._end(xrd_name)
-        if running is not None:
-            del self._running[xrd_name]
-            self._tools.population.leave(running.fleet.definition.group_kind)
+        self._running.pop(xrd_name, None)
+        kind = self._kinds.pop(xrd_name, "")
+        if not kind or kind in self._kinds.values():
+            return
+        self._tools.population.leave(kind)
+        if self._memory is not None:
+            await self._memory.forget_kind(kind)
 
     def close(self) -> None:
         """Begin nothing more; the plane's owner ends the controllers."""

@@ -1,0 +1,100 @@
+"""What is remembered of XRs beyond a process: what is gone is forgotten, also what went while nobody looked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+
+import pytest
+
+from planform.api.kinds import Object
+from planform.api.names import CRD, XRD
+from planform.client.protocol import Patch, PatchType
+from planform.controllers.workbench import Workbench
+from tests.controllers.composing import Platform, a_process, config_map, templates
+from tests.harness.planes import embedded_bench, eventually, read
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Workbench]:
+    async with embedded_bench() as bench:
+        yield bench
+
+
+async def a_ready_xr(platform: Platform) -> Object:
+    """An XR of the platform's only kind, with a run and a standing that are written."""
+    await platform.define()
+    await platform.compose(templates(config_map("a", x="1")))
+    xr = await platform.ready(await platform.create())
+
+    async def written() -> bool:
+        return xr["metadata"]["uid"] in await remembered(platform)
+
+    await eventually(written, "the XR is remembered")
+    return xr
+
+
+async def remembered(platform: Platform) -> set[str]:
+    """The uids of all of whom the journal holds anything."""
+    assert platform.controllers is not None
+    journal, kind = platform.controllers.journal, f"{platform.kind.kind}.{platform.kind.group}"
+    return {run.uid for run in await journal.latest()} | set(await journal.standing(kind))
+
+
+async def until_forgotten(platform: Platform, *, but: Collection[str] = ()) -> None:
+    async def forgotten() -> bool:
+        return await remembered(platform) == set(but)
+
+    await eventually(forgotten, f"nothing is remembered but of {but or 'nobody'}")
+
+
+async def let_go(bench: Workbench, platform: Platform, xr: Object) -> None:
+    """What the last act of a process leaves that was killed before it could forget the XR."""
+    await bench.client.delete(platform.kind, xr["metadata"]["name"], namespace=platform.namespace)
+    await platform.merge(xr, {"metadata": {"finalizers": None}})
+    await platform.gone(xr)
+
+
+async def test_an_xr_that_went_when_the_process_was_killed_is_forgotten_by_the_next(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    async with a_process(bench, "memory", tmp_path) as platform:
+        xr = await a_ready_xr(platform)
+        other = await platform.ready(await platform.create("other"))
+    await let_go(bench, platform, xr)
+    async with a_process(bench, "memory", tmp_path) as platform:
+        await until_forgotten(platform, but={other["metadata"]["uid"]})
+        again = await platform.ready(await platform.create())
+        await until_forgotten(platform, but={other["metadata"]["uid"], again["metadata"]["uid"]})
+
+
+async def test_xrs_whose_xrd_went_as_well_are_forgotten_at_the_start(bench: Workbench, tmp_path: Path) -> None:
+    async with a_process(bench, "memory", tmp_path) as platform:
+        xr = await a_ready_xr(platform)
+    await let_go(bench, platform, xr)
+    name = f"apps.{platform.group}"
+    patch = Patch(PatchType.MERGE, {"metadata": {"finalizers": None}})
+    await bench.client.patch(XRD, name, patch)
+    await bench.client.delete(XRD, name)
+
+    async def undefined() -> bool:
+        return await read(bench.client, CRD, name) is None
+
+    await eventually(undefined, "the kind is gone")
+    async with a_process(bench, "memory", tmp_path) as platform:
+        assert await remembered(platform) == set()
+
+
+async def test_xrs_of_an_xrd_whose_withdrawal_was_cut_short_are_forgotten_with_it(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    async with a_process(bench, "memory", tmp_path) as platform:
+        xr = await a_ready_xr(platform)
+    await bench.client.delete(XRD, f"apps.{platform.group}")
+    await let_go(bench, platform, xr)
+    async with a_process(bench, "memory", tmp_path) as platform:
+        await until_forgotten(platform)
+        assert platform.controllers is not None
+        assert platform.controllers.population.complete(), "nobody waits for XRs that cannot come"
