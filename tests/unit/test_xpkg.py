@@ -299,13 +299,13 @@ def test_package_cannot_be_the_base_of_another(blobs: BlobStore) -> None:
         assemble(blobs, source(FUNCTION_META), base=package)
 
 
-def wheel(directory: Path, name: str, *files: tuple[str, str]) -> None:
+def wheel(directory: Path, name: str, *files: tuple[str, str], version: str = "1.0") -> None:
     """A wheel made by hand, of a package that needs nothing."""
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(directory / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(directory / f"{name}-{version}-py3-none-any.whl", "w") as archive:
         for path, text in files:
             archive.writestr(path, text)
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/entry_points.txt", f"[console_scripts]\n{name} = {name}:main\n")
         archive.writestr(f"{info}/RECORD", "")
@@ -384,6 +384,18 @@ def test_project_with_a_script_of_its_own_is_installed_and_started_by_it(
         command.arguments, cwd=command.directory, env=dict(command.environment), capture_output=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (7, b"served\n")
+
+
+def test_sdk_that_no_index_has_is_taken_from_this_interpreter(
+    python_project: Callable[[], Path], tmp_path: Path
+) -> None:
+    root, wheels = python_project(), tmp_path / "wheels"
+    (wheels / "planform_sdk-1.0-py3-none-any.whl").unlink()
+    for name in ("grpcio", "protobuf", "msgspec"):
+        wheel(wheels, name, version="99.0")
+    program = python_program(root, tmp_path / "scratch", vendoring=vendoring(tmp_path))
+    paths = {file.path for file in program.files}
+    assert {"lib/planform_sdk/__main__.py", "lib/planform_sdk/proto/__init__.py", "lib/greetings.py"} <= paths
 
 
 def test_missing_dependency_is_told_in_pips_words(python_project: Callable[[], Path], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 Dependencies are installed by pip into a directory of their own. Of what pip writes there, the parts that differ
 between machines are left out: compiled bytecode, scripts with an interpreter's path, and notes on where files are.
+Where nobody offers our SDK, the one that this interpreter has is taken.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +21,11 @@ from planform.packages.errors import BuildFailed
 from planform.packages.layers import File
 from planform.packages.oci import this_platform
 from planform.packages.payloads import PYTHON, Payload, RuntimeKind
+from planform.packages.sdk_wheel import SDK, write_sdk_wheel
 
 _APP: Final = "app"
 _LIB: Final = "lib"
+_WHEELS: Final = "wheels"
 _LEFT_OUT: Final = frozenset({"__pycache__", "tests", "test", "example", "examples", "venv", "env", "dist", "build"})
 _MACHINE_FILES: Final = frozenset({"RECORD", "direct_url.json", "REQUESTED", "INSTALLER"})
 _ENTRIES: Final = ("function.py", "main.py")
@@ -57,7 +60,7 @@ def python_program(
     lib = scratch / _LIB
     lib.mkdir(parents=True)
     if wanted := _requirements(project, settings, vendoring):
-        _install(wanted, lib, vendoring)
+        _vendor(wanted, lib, scratch / _WHEELS, vendoring)
     vendored = tuple(_vendored(lib))
     own = () if "build-system" in settings else tuple(_own(project, leave_out))
     payload = Payload(
@@ -102,6 +105,15 @@ def _requirements(project: Path, settings: dict[str, Any], vendoring: Vendoring)
     if not dependencies and (project / "requirements.txt").is_file():
         return ["--requirement", str(project / "requirements.txt")]
     return [str(dependency) for dependency in dependencies]
+
+
+def _vendor(wanted: Sequence[str], target: Path, wheels: Path, vendoring: Vendoring) -> None:
+    try:
+        _install(wanted, target, vendoring)
+    except BuildFailed as error:
+        if not error.message.endswith(f"No matching distribution found for {SDK}") or not write_sdk_wheel(wheels):
+            raise
+        _install(wanted, target, replace(vendoring, find_links=(*vendoring.find_links, str(wheels))))
 
 
 def _install(wanted: Sequence[str], target: Path, vendoring: Vendoring) -> None:
