@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planform.cli.durations import parse_duration
+from planform.cli.grouping import CommandGroup
 from planform.cli.output import output_option, say, table, write_data
 from planform.cli.places import default_data_directory
 from planform.clock import SystemClock, timestamp
@@ -24,7 +25,7 @@ _data_option = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.pass_context
 def kubeconfig(context: click.Context) -> None:
     """Give somebody access to a control plane on this machine, or take it back.

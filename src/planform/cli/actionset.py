@@ -21,6 +21,7 @@ from planform.cli.action_progress import Changes, picture, problems, state_of, s
 from planform.cli.action_requests import Wanted, action_set, child_action_set, mixed_targets, pairs, targets
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.durations import duration_option
+from planform.cli.grouping import CommandGroup
 from planform.cli.output import output_option, say, write_data
 from planform.cli.waiting import Goal, WaitTimedOut
 from planform.client.protocol import Patch, PatchType
@@ -32,7 +33,7 @@ _LOOK_AGAIN = 0.5
 _GOAL = Goal("its end", "over", lambda obj: obj is not None and state_of(obj) in OVER)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def actionset() -> None:
     """Run the actions of Blueprints on objects: backups, restores and whatever else has to be done to them."""
 

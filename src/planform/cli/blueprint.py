@@ -21,6 +21,7 @@ from planform.blueprints.shipped import shipped_catalogue
 from planform.blueprints.validation import Findings, action_set_findings, blueprint_findings, profile_findings
 from planform.blueprints.versions import State, Versions, embedded_versions
 from planform.cli.connection import Connected, connection_options, run
+from planform.cli.grouping import CommandGroup
 from planform.cli.manifests import ENDINGS, read_manifests
 from planform.cli.output import output_option, say, write_data
 from planform.errors import UsageError
@@ -30,7 +31,7 @@ FAILED_CODE = 1
 _NOT_THERE = (State.COMING, State.REMOVED)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def blueprint() -> None:
     """Check Blueprints."""
 

@@ -19,6 +19,7 @@ from planform.cli.function_diff import diff
 from planform.cli.function_list import list_functions
 from planform.cli.function_logs import logs
 from planform.cli.function_revisions import describe, revisions
+from planform.cli.grouping import CommandGroup
 from planform.cli.local_functions import LocalFunction, catalogue_of, functions_from, running
 from planform.cli.output import say
 from planform.cli.package_building import function_build
@@ -32,7 +33,7 @@ from planform.machinery import yamlish
 FAILED = 1
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def function() -> None:
     """Write composition functions in Python, and see which there are."""
 

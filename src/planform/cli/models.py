@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from planform.cli.grouping import CommandGroup
 from planform.cli.output import say
 from planform.errors import UsageError
 from planform.machinery import yamlish
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def models() -> None:
     """Typed Python models for functions."""
 

@@ -13,6 +13,7 @@ from planform.blueprints import FUNCTIONS_PATH as PATH
 from planform.blueprints.discovery import function_list
 from planform.blueprints.shipped import shipped_catalogue
 from planform.cli.connection import Connected, connection_options, run
+from planform.cli.grouping import CommandGroup
 from planform.cli.output import output_option, table, write_data
 from planform.errors import Forbidden, NotFound, PlanformError, UsageError
 from planform.functions.semver import parse_semver
@@ -27,7 +28,7 @@ class PhaseFunctionNotFound(PlanformError):
     hint = "planform phase-functions list shows all"
 
 
-@click.group("phase-functions")
+@click.group("phase-functions", cls=CommandGroup)
 def phase_functions() -> None:
     """See which functions the phases of Blueprints can use, and in which versions."""
 

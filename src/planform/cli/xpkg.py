@@ -12,6 +12,7 @@ from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import PACKAGES_GROUP
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.durations import parse_duration
+from planform.cli.grouping import CommandGroup
 from planform.cli.output import output_option, say, write_data
 from planform.cli.package_access import find_image, named, options_from, registry_options, store_for
 from planform.cli.package_building import build
@@ -27,7 +28,7 @@ from planform.packages.xpkg import META_GROUP, PackageKind, read_package
 _KINDS = click.Choice([kind.value.lower() for kind in PackageKind], case_sensitive=False)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def xpkg() -> None:
     """Build, look into, move and install packages."""
 
