@@ -45,7 +45,7 @@ from planform.controllers.actions import PhaseFunctions, blueprints_in
 from planform.controllers.engine import start_chores
 from planform.controllers.revision_guard import RevisionGuard
 from planform.controllers.usages import UsageGuard
-from planform.errors import UsageError
+from planform.errors import UsageError, system_words
 from planform.features import FEATURES, FeatureGates
 from planform.journal import serving
 from planform.reconcile.gate import Gate
@@ -333,7 +333,7 @@ async def _listen(server: HttpServer, settings: Settings) -> int:
         return await server.start(settings.host, settings.port)
     except OSError as error:
         raise UsageError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
+            f"cannot listen on {settings.host}:{settings.port}: {system_words(error)}",
             hint="choose another address with --listen HOST:PORT; port 0 takes any free one",
         ) from error
 

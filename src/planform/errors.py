@@ -20,6 +20,7 @@ loop asks `retryable`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -45,6 +46,12 @@ class UsageError(PlanformError):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def system_words(error: OSError) -> str:
+    """What went wrong, as the system says it, without what libraries put around it."""
+    known = error.errno is not None and error.errno > 0
+    return os.strerror(error.errno) if known and error.errno is not None else error.strerror or str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tests.e2e.plane import PLANFORM, Program, clean_env, planform
 from tests.harness.processes import dies_with_us
 
 COMMANDS = root.list_commands(root.make_context("planform", [], resilient_parsing=True))
+GROUPS = ["function", "actionset", "blueprint", "phase-functions", "xpkg", "models", "kubeconfig"]
 OF_OBJECTS = {"apply", "get", "describe", "delete", "events", "wait"}
 PROMISED = {"up", "demo", "status", "kubeconfig", "backup", "restore", "features", "version", "completion"} | OF_OBJECTS
 
@@ -43,6 +44,13 @@ def test_every_command_explains_itself(cli: Program, command: str) -> None:
     assert shown == cli(*command.split(), "-h").out
     summary = shown.split("\n\n")[1].strip()
     assert summary.endswith((".", "`."))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_of_a_group_cuts_no_summary_short(cli: Program, group: str) -> None:
+    listed = cli(group, "--help").out.partition("Commands:\n")[2]
+    assert listed
+    assert "..." not in listed
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["version", "--client"]], ids=" ".join)
@@ -95,6 +103,11 @@ def test_completion_scripts_complete(cli: Program, shell: str) -> None:
         pytest.param(["delete"], 2, "nothing to delete", "planform delete KIND NAME", id="delete nothing"),
         pytest.param(["delete", "cm"], 2, "delete needs names", "planform delete cm --all", id="delete all"),
         pytest.param(["wait", "cm/a", "--for", "x"], 2, 'cannot wait for "x"', "condition=TYPE", id="bad goal"),
+        pytest.param(["wait", "a/b", "--for", "jsonpath={.x"], 2, "'{.x'", "--for jsonpath='{.status", id="bad path"),
+        pytest.param(["events", "--for", "cm"], 2, '"cm" is not KIND/NAME', "--for KIND/NAME", id="bad target"),
+        pytest.param(["apply", "-f", "http://a/b"], 2, "http://a/b is no file", "curl -fsSL http://a/b", id="address"),
+        pytest.param(["completion"], 2, "missing argument 'SHELL'", "planform completion --help", id="no shell"),
+        pytest.param(["up", "--data", "/dev/null/x"], 1, "/dev/null/x: Not a directory", "", id="bad directory"),
         pytest.param(["up", "--listen", "a:b"], 2, '"a:b" is not HOST:PORT', "planform up --help", id="bad address"),
         pytest.param(["up", "--feature-gates", "X=true"], 2, 'no feature gate "X"', "planform features", id="bad gate"),
         pytest.param(["up", "--poll-interval", "soon"], 2, '"soon" is not a duration', "30s", id="bad duration"),
@@ -128,7 +141,7 @@ def test_a_plane_that_is_not_there_is_said_to_be_unreachable(cli: Program, tmp_p
     }
     (tmp_path / "kc").write_text(json.dumps(config))
     done = cli("get", "cm", "--kubeconfig", "kc", code=1)
-    assert "error: cannot reach https://127.0.0.1:9" in done.err
+    assert "error: cannot reach https://127.0.0.1:9: Connection refused\n" in done.err
     assert "hint: is it running? `planform up` starts one" in done.err
 
 
@@ -140,6 +153,7 @@ def test_a_plane_that_is_not_there_is_said_to_be_unreachable(cli: Program, tmp_p
         pytest.param("kind: X\n", "document 1: apiVersion is missing", id="no version"),
         pytest.param("apiVersion: v1\nkind: X\n", "document 1: X has no metadata.name", id="no name"),
         pytest.param("{apiVersion: v1, kind: X, metadata: {name: no}}", "YAML reads it as false", id="name is no text"),
+        pytest.param("metadata:\n  name: a\n  name: b\n", "f.yaml: line 3", id="field given twice"),
         pytest.param("---\n", "no objects in f.yaml", id="empty"),
     ],
 )

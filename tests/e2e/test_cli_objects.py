@@ -54,6 +54,15 @@ def test_apply_takes_definitions_first_whatever_the_order(planform: Program, nam
     assert len(planform("delete", "-f", str(files)).lines) == 4
 
 
+def test_apply_hints_at_the_kind_that_was_meant(apply: Apply, widgets: None) -> None:
+    hints = {
+        'did you mean "Widget"? planform get --kinds lists all': {**widget("x"), "kind": "Wiget"},
+        "Widget is served in e2e.planform.dev/v1": {**widget("x"), "apiVersion": "e2e.planform.dev/v7"},
+    }
+    for hint, obj in hints.items():
+        assert apply(obj, code=1).err.splitlines()[1] == f"hint: {hint}"
+
+
 def test_apply_reports_each_failure_and_applies_the_rest(planform: Program, apply: Apply, widgets: None) -> None:
     done = apply(widget("bad", colour="pink"), {**widget("x"), "kind": "Gizmo"}, config_map("good"), code=1)
     assert done.out == "configmap/good created\n"
@@ -161,8 +170,9 @@ def test_events_are_shown_newest_last(planform: Program, kubectl: Program, names
         }
         kubectl("create", "-f", "-", stdin=manifest(event))
     rows = [line.split() for line in planform("events").lines[1:]]
-    assert [row[3] for row in rows] == ["Sooner", "Later"]
-    assert [row[4] for row in rows] == ["configmap/c", "configmap/c"]
+    assert [row[0] for row in rows] == ["2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"]
+    assert [row[2] for row in rows] == ["Sooner", "Later"]
+    assert [row[3] for row in rows] == ["configmap/c", "configmap/c"]
     assert len(planform("events", "--for", "cm/c", "-o", "json").json()["items"]) == 2
     assert planform("events", "--for", "cm/other").err == "no events\n"
 
@@ -171,7 +181,7 @@ def test_delete_waits_until_the_object_is_gone(planform: Program, apply: Apply, 
     apply(config_map("a", finalizers=["e2e.planform.dev/hold"]))
     late = planform("delete", "cm", "a", "--timeout", "0.3s", code=3)
     assert "waiting for configmap/a: e2e.planform.dev/hold" in late.err
-    assert "error: configmap/a did not reach delete within 0.3 s" in late.err
+    assert "error: configmap/a was not deleted within 0.3 s" in late.err
     with planform.following("delete", "cm", "a") as deleting:
         deleting.until("waiting for configmap/a")
         kubectl("patch", "cm", "a", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
@@ -189,6 +199,7 @@ def test_delete_takes_selectors_all_and_policies(planform: Program, apply: Apply
     planform("delete", "cm", "b", "--cascade", "orphan")
     assert "ownerReferences" not in planform("get", "cm", "child", "-o", "json").json()["metadata"]
     assert planform("delete", "cm", "--all").out == "configmap/child deleted\n"
+    assert planform("delete", "cm", "-l", "x=1").err.endswith(" with labels x=1\n"), "not silent where it did nothing"
 
 
 def test_delete_reports_each_failure_and_deletes_the_rest(planform: Program, apply: Apply) -> None:
@@ -219,6 +230,8 @@ def test_wait_follows_conditions_fields_and_existence(
         kubectl("delete", "widget", "a")
         assert waiting.until("widget/a deleted")
     assert "not found" in planform("wait", "widget/a", "--for", "condition=Ready", code=1).err
+    assert "error: no widgets in namespace" in planform("wait", "widgets", "--for", "condition=Ready", code=1).err
+    assert planform("wait", "widgets", "--for", "delete").out == ""
 
 
 def test_an_interrupted_wait_ends_with_130(planform: Program, apply: Apply) -> None:

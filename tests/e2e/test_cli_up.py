@@ -104,7 +104,7 @@ def test_an_address_that_is_taken_is_refused(tmp_path: Path) -> None:
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = refused_start(tmp_path, "--ephemeral", "--listen", address)
-    assert f"error: cannot listen on {address}" in said
+    assert f"error: cannot listen on {address}: Address already in use\n" in said
     assert "hint: choose another address with --listen HOST:PORT" in said
 
 

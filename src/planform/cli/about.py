@@ -60,9 +60,9 @@ def _server_version(kubeconfig: Path | None) -> str | None:
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script for a shell.
+    """Print the completion script for SHELL: bash, zsh or fish.
 
     For bash: `source <(planform completion bash)`.
     """

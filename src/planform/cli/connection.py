@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from planform.api.kinds import Kind
+from planform.api.kinds import GroupVersionKind, Kind
 from planform.cli.places import find_kubeconfig
 from planform.client.kubernetes import KubernetesClient
 from planform.client.transport import Transport
@@ -47,12 +47,23 @@ class Connected:
             and (not group or group in (kind.group, f"{kind.version}.{kind.group}"))
         ]
         if not found:
-            import difflib
-
-            close = difflib.get_close_matches(name, [kind.plural for kind in kinds], n=1)
-            hint = f'did you mean "{close[0]}"? ' if close else ""
-            raise UsageError(f'the control plane serves no kind "{word}"', hint=f"{hint}planform get --kinds lists all")
+            hint = _nearest(name, [kind.plural for kind in kinds])
+            raise UsageError(f'the control plane serves no kind "{word}"', hint=hint)
         return found[0]
+
+    async def nearest_kind(self, wanted: GroupVersionKind) -> str:
+        """A hint for who wrote an apiVersion and kind that are not served."""
+        kinds = await self.client.kinds()
+        if served := [kind.api_version for kind in kinds if kind.kind == wanted.kind]:
+            return f"{wanted.kind} is served in {', '.join(served)}"
+        return _nearest(wanted.kind, [kind.kind for kind in kinds])
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return (f'did you mean "{close[0]}"? ' if close else "") + "planform get --kinds lists all"
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ _MANAGER: Final = "demo"
 _NEXT: Final = {
     "planform up": "a control plane of your own, kept in ~/.local/share/planform",
     "kubectl get xrd": "or any Kubernetes client; planform up says which KUBECONFIG",
-    "planform trace KIND NAME": "this tree, of anything; planform explain-run tells why",
+    "planform trace KIND NAME": "what anything is made of, as a tree; planform explain-run tells why",
     "docs/tutorial/compose-your-first-api.md": "make what you just saw, in ten minutes",
 }
 

@@ -14,7 +14,7 @@ _HIDDEN = ("apiVersion", "kind", "metadata", "status")
 
 
 def describe_object(obj: Object, events: Sequence[Object]) -> str:
-    return "\n".join(_lines(obj, events)) + "\n"
+    return "\n".join(_lines(obj, events))
 
 
 def _lines(obj: Object, events: Sequence[Object]) -> Iterator[str]:

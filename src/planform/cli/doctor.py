@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ def doctor(
     from planform.cli.diagnosis import Patient, examine
     from planform.clock import SystemClock
 
+    # Which versions of a kind are asked for is our choice here: the server's warnings of old ones help nobody.
+    logging.getLogger("planform.client.transport").setLevel(logging.ERROR)
     now = SystemClock().now()
     if files:
         from planform.cli.manifests import read_manifests

@@ -22,9 +22,6 @@ NAMESPACE = "planform-system"
 _namespace_option = click.option(
     "-n", "--namespace", default=NAMESPACE, show_default=True, help="Where the controllers run."
 )
-_dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Only say what would be done; with -o, print the objects."
-)
 
 
 def _placing_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +41,7 @@ def _placing_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One value.  [repeatable]"),
             click.option("--take-over", is_flag=True, help="Put a Crossplane that works in the cluster to rest first."),
             click.option("--force", is_flag=True, help="Take fields over that somebody else set."),
-            _dry_run_option,
+            click.option("--dry-run", is_flag=True, help="Only say what would be done; with -o, print the objects."),
             click.option("--wait/--no-wait", default=True, help="Wait until the controllers run.  [default: wait]"),
             duration_option("--timeout", default="5m", help="How long to wait."),
             output_option("text", "yaml", "json", default="text"),
@@ -83,7 +80,7 @@ def upgrade(**options: Any) -> None:
     "--crds", "with_crds", is_flag=True, help="Take away the CRDs too, and with them everything of our kinds."
 )
 @click.option("--give-back", is_flag=True, help="Wake the Crossplane that --take-over put to rest.")
-@_dry_run_option
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @connection_options
 def uninstall(
     namespace: str,

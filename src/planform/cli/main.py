@@ -15,14 +15,14 @@ from typing import Final, NoReturn
 import click
 
 from planform import __version__
-from planform.errors import PlanformError, UsageError
+from planform.errors import PlanformError, UsageError, system_words
 
 TIMED_OUT: Final = 3
 
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "up": ("planform.cli.up", "Start a control plane on this machine."),
     "controllers": ("planform.cli.controllers", "Run the controllers on a Kubernetes cluster."),
-    "demo": ("planform.cli.demo", "Watch a control plane work, in a minute and without leaving a trace."),
+    "demo": ("planform.cli.demo", "Watch a control plane work, in seconds and without leaving a trace."),
     "status": ("planform.cli.status", "Show whether a control plane runs, and what it holds."),
     "apply": ("planform.cli.objects", "Create or change objects from files."),
     "get": ("planform.cli.objects", "Show objects."),
@@ -41,7 +41,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "install": ("planform.cli.install", "Install the controllers on a Kubernetes cluster."),
     "upgrade": ("planform.cli.install", "Upgrade an installation on a Kubernetes cluster."),
     "uninstall": ("planform.cli.install", "Take the controllers off a Kubernetes cluster."),
-    "function": ("planform.cli.function", "Start, run and ask composition functions."),
+    "function": ("planform.cli.function", "Write composition functions, and see which there are."),
     "actionset": ("planform.cli.actionset", "Run actions of Blueprints, and follow them."),
     "blueprint": ("planform.cli.blueprint", "Check Blueprints."),
     "phase-functions": ("planform.cli.phase_functions", "List the functions of Blueprints, and their versions."),
@@ -139,12 +139,17 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:  # not about a file, so it is ours to mend
+            raise
+        explain(PlanformError(f"{os.fsdecode(error.filename)}: {system_words(error)}"))
+        sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _in_our_words(error: click.UsageError) -> PlanformError:
     """What click found wrong, in the same shape as everything else."""
-    message = error.format_message().rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")
     command = error.ctx.command_path if error.ctx is not None else "planform"
     return UsageError(message[:1].lower() + message[1:], hint=f"{command} --help")
 

@@ -22,14 +22,14 @@ def read_manifests(files: Sequence[str], *, generated_names: bool = False) -> li
     """
     objects = [obj for name in files for obj in _objects(name, generated_names)]
     if not objects:
-        raise UsageError(f"no objects in {', '.join(files)}")
+        raise UsageError(f"no objects in {', '.join(_shown(name) for name in files)}")
     return sorted(objects, key=lambda obj: _FIRST.index(obj["kind"]) if obj["kind"] in _FIRST else len(_FIRST))
 
 
 def _objects(name: str, generated_names: bool) -> Iterator[Object]:
     for path, text in _texts(name):
         try:
-            documents = yamlish.load_all(text)
+            documents = yamlish.load_all(text, strict=True)
         except ValueError as error:
             raise UsageError(f"{path}: {error}") from error
         for number, document in enumerate(documents, start=1):
@@ -39,7 +39,7 @@ def _objects(name: str, generated_names: bool) -> Iterator[Object]:
 
 def _texts(name: str) -> Iterator[tuple[str, bytes]]:
     if name == "-":
-        yield "standard input", sys.stdin.buffer.read()
+        yield _shown(name), sys.stdin.buffer.read()
         return
     path = Path(name)
     if path.is_dir():
@@ -48,8 +48,14 @@ def _texts(name: str) -> Iterator[tuple[str, bytes]]:
                 yield str(file), file.read_bytes()
     elif path.is_file():
         yield name, path.read_bytes()
+    elif "://" in name:
+        raise UsageError(f"{name} is no file", hint=f"fetch it yourself: curl -fsSL {name} | planform ... -f -")
     else:
         raise UsageError(f"{name} does not exist")
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == "-" else name
 
 
 def _checked(document: Any, where: str, generated_names: bool) -> Iterator[Object]:

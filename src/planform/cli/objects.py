@@ -15,7 +15,7 @@ from planform.cli.describing import describe_object
 from planform.cli.durations import duration_option
 from planform.cli.manifests import read_manifests
 from planform.cli.output import output_option, say, table, write_data
-from planform.cli.showing import as_list, full_name, list_kinds, show_changes, show_objects, show_tables
+from planform.cli.showing import as_list, full_name, list_kinds, none_found, show_changes, show_objects, show_tables
 from planform.cli.waiting import Goal, WaitTimedOut, parse_goal
 from planform.client.protocol import Propagation
 from planform.errors import ApiError, ApplyConflict, NotFound, PlanformError, UsageError
@@ -143,11 +143,11 @@ def describe(what: Sequence[str], namespace: str, kubeconfig: Path | None, conte
     async def act(connected: Connected) -> None:
         kind = await connected.find_kind(words[0])
         place = (namespace or connected.namespace) if kind.namespaced else ""
-        for name in names:
+        for number, name in enumerate(names):
             obj = await connected.client.get(kind.gvk, name, namespace=place)
             fields = f"involvedObject.uid={obj['metadata']['uid']}"
             happened = await connected.client.list(_EVENT, namespace=place, fields=fields)
-            click.echo(describe_object(obj, happened.items))
+            click.echo(("\n" if number else "") + describe_object(obj, happened.items))
 
     run(kubeconfig, context, act)
 
@@ -216,6 +216,8 @@ def delete(
             else:
                 found = await connected.client.list(kind.gvk, namespace=place, labels=selector)
                 targets += [(kind, place, item["metadata"]["name"]) for item in found.items]
+                if not found.items:
+                    say(none_found(kind, place, selector))
         for kind, place, name in targets:
             try:
                 left = await connected.client.delete(kind.gvk, name, namespace=place, propagation=policy)
@@ -248,14 +250,16 @@ def events(
     context: str,
 ) -> None:
     """Show what happened, newest last."""
+    word, _, named = target.partition("/")
+    if target and not (word and named):
+        raise UsageError(f'"{target}" is not KIND/NAME', hint="planform events --for KIND/NAME")
 
     async def act(connected: Connected) -> None:
         where = "" if all_namespaces else namespace or connected.namespace
         fields = ""
         if target:
-            word, _, name = target.partition("/")
             kind = await connected.find_kind(word)
-            fields = f"involvedObject.kind={kind.kind},involvedObject.name={name}"
+            fields = f"involvedObject.kind={kind.kind},involvedObject.name={named}"
         found = await connected.client.list(_EVENT, namespace=where, fields=fields)
         ordered = sorted(found.items, key=_last_seen)
         if output != "table":
@@ -312,6 +316,8 @@ def wait(
             if not names:
                 found = await connected.client.list(kind.gvk, namespace=place, labels=selector)
                 targets = [item["metadata"]["name"] for item in found.items]
+                if not targets and not wanted.is_met(None):
+                    raise PlanformError(none_found(kind, place, selector))
             for name in targets:
                 await _until(connected, kind, place, name, wanted, timeout)
                 click.echo(f"{kind.singular}/{name} {wanted.met}")
@@ -341,7 +347,11 @@ async def _served(connected: Connected, wanted: GroupVersionKind, *, patient: bo
             return await connected.client.kind(wanted)
         except NotFound:
             await asyncio.sleep(seconds)
-    return await connected.client.kind(wanted)
+    try:
+        return await connected.client.kind(wanted)
+    except NotFound as error:
+        error.hint = await connected.nearest_kind(wanted)
+        raise
 
 
 async def _present(connected: Connected, kind: Kind, obj: Object) -> Object | None:
@@ -427,7 +437,7 @@ def _last_seen(event: Object) -> str:
 def _event_row(event: Object) -> list[str]:
     involved = event.get("involvedObject") or {}
     return [
-        _last_seen(event)[:19].replace("T", " "),
+        f"{_last_seen(event)[:19]}Z",
         str(event.get("type") or ""),
         str(event.get("reason") or ""),
         f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}",

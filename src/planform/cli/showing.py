@@ -22,6 +22,11 @@ def full_name(kind: Kind, obj: Object) -> str:
     return f"{kind.singular or kind.kind.lower()}{group}/{obj['metadata']['name']}"
 
 
+def none_found(kind: Kind, namespace: str, labels: str = "") -> str:
+    place = f" in namespace {namespace}" if namespace else ""
+    return f"no {kind.plural}{place}" + (f" with labels {labels}" if labels else "")
+
+
 def as_list(objects: Sequence[Object]) -> Object:
     """Several objects as the one that kubectl prints and reads."""
     return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
@@ -63,7 +68,7 @@ async def show_tables(
     ]
     rows = [row for page in pages for row in page["rows"]]
     if not rows:
-        say(f"no {kind.plural}" + (f" in namespace {namespace}" if namespace else ""))
+        say(none_found(kind, namespace, labels))
         return
     spaced = all_namespaces and kind.namespaced
     headers = [*(["NAMESPACE"] if spaced else []), *(name for _, name in columns)]

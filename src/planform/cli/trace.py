@@ -16,6 +16,7 @@ from planform.cli.connection import Connected, connection_options, run
 from planform.cli.drawing import as_dot, as_text, as_value
 from planform.cli.output import is_terminal, output_option, say, table, write_data
 from planform.cli.resource_tree import Looking, Node, Target, changing_trees
+from planform.cli.showing import none_found
 from planform.errors import Forbidden, NotFound, UsageError
 from planform.journal.serving import PATH
 
@@ -79,7 +80,7 @@ async def _roots(connected: Connected, looking: Looking, kind: Kind, namespace: 
         listed = await connected.client.list(kind.gvk, namespace=namespace)
         names = [obj["metadata"]["name"] for obj in listed.items]
         if not names:
-            say(f"no {kind.plural}" + (f" in namespace {namespace}" if namespace else ""))
+            say(none_found(kind, namespace))
     return await asyncio.gather(*(looking.tree(Target(kind.gvk, namespace, each)) for each in names))
 
 

@@ -25,7 +25,8 @@ class WaitTimedOut(PlanformError):
     reason = "WaitTimedOut"
 
     def __init__(self, what: str, goal: Goal, last: Object | None, seconds: float) -> None:
-        super().__init__(f"{what} did not reach {goal.text} within {seconds:g} s{_state(last)}")
+        missed = {"delete": "was not deleted", "create": "was not created"}.get(goal.text, f"did not reach {goal.text}")
+        super().__init__(f"{what} {missed} within {seconds:g} s{_state(last)}")
         self.hint = "planform describe shows its conditions and events"
 
 
@@ -40,11 +41,14 @@ def parse_goal(text: str) -> Goal:
         name, _, status = rest.partition("=")
         return Goal(text, "condition met", lambda obj: _condition(obj, name, status or "True"))
     if word == "jsonpath" and rest:
-        from planform.machinery.jsonpath import compile_jsonpath
+        from planform.machinery.jsonpath import JsonPathError, compile_jsonpath
 
         close = rest.rfind("}")
         path, value = (rest[: close + 1], rest[close + 1 :]) if close >= 0 else rest.partition("=")[::2]
-        find = compile_jsonpath(path)
+        try:
+            find = compile_jsonpath(path)
+        except JsonPathError as error:
+            raise UsageError(str(error), hint="as in --for jsonpath='{.status.phase}'=Ready") from error
         wanted = value.lstrip("=")
 
         def reached(obj: Object | None) -> bool:

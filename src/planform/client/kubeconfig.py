@@ -135,9 +135,11 @@ class Kubeconfig:
         """The connection of a context, by default the current one; raises UsageError naming what is wrong."""
         name = context or self.current_context
         if not name:
-            raise self._wrong("sets no current context", f"choose one of: {', '.join(self.context_names) or '(none)'}")
+            raise self._wrong(
+                "it sets no current context", f"choose one of: {', '.join(self.context_names) or '(none)'}"
+            )
         if name not in self.contexts:
-            raise self._wrong(f'has no context "{name}"', f"known: {', '.join(self.context_names) or '(none)'}")
+            raise self._wrong(f'it has no context "{name}"', f"known: {', '.join(self.context_names) or '(none)'}")
         chosen = self.contexts[name]
         if chosen.cluster not in self.clusters:
             raise self._wrong(f'context "{name}" names cluster "{chosen.cluster}", which is not there')
@@ -211,7 +213,7 @@ class Kubeconfig:
 
     def _wrong(self, what: str, hint: str | None = None) -> UsageError:
         files = ", ".join(map(str, self.sources)) or "no file"
-        return UsageError(f"kubeconfig ({files}): {what}", hint=hint)
+        return UsageError(f"kubeconfig {files}: {what}", hint=hint)
 
 
 _REFUSED = {
@@ -340,10 +342,14 @@ def _parse(path: Path) -> _File:
         return msgspec.convert(yaml.load(path.read_text(), Loader=_LOADER) or {}, _File)
     except OSError as error:
         raise UsageError(f"cannot read kubeconfig {path}: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise UsageError(f"kubeconfig {path} is not YAML: {where}{error.problem or error.context}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"kubeconfig {path} is not YAML: {' '.join(str(error).split())}") from error
     except msgspec.ValidationError as error:
-        raise UsageError(f"kubeconfig {path}: {error}") from error
+        raise UsageError(f"{path} is no kubeconfig: {error}") from error
 
 
 def _data_or_file(data: str, path: str, base: Path, where: str) -> bytes:

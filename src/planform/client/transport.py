@@ -29,7 +29,7 @@ from planform.client.fairness import FairBucket
 from planform.client.kubeconfig import Connection
 from planform.client.waits import Backoff
 from planform.clock import Clock
-from planform.errors import ApiError, InternalError, ServiceUnavailable, Timeout, Unauthorized
+from planform.errors import ApiError, InternalError, ServiceUnavailable, Timeout, Unauthorized, system_words
 
 RETRIES = 5
 """Tries after the first, for answers and failures that ask for another."""
@@ -389,4 +389,6 @@ def _retry_after(header: str | None, clock: Clock) -> float | None:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        return system_words(error.os_error)
     return " ".join(str(error).split()) or type(error).__name__

@@ -19,6 +19,7 @@ from yarl import URL
 
 from planform.client.waits import Backoff, time_limit
 from planform.clock import Clock
+from planform.errors import system_words
 from planform.packages.credentials import Credentials, Login
 from planform.packages.errors import (
     InvalidPackage,
@@ -320,7 +321,12 @@ async def read_limited(response: aiohttp.ClientResponse, limit: int, where: str)
 
 
 def unreachable(reference: Reference, error: BaseException) -> RegistryUnavailable:
-    said = "it said nothing for too long" if isinstance(error, asyncio.TimeoutError) else str(error) or repr(error)
+    if isinstance(error, asyncio.TimeoutError):
+        said = "it said nothing for too long"
+    elif isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        said = system_words(error.os_error)
+    else:
+        said = str(error) or repr(error)
     return RegistryUnavailable(f"{reference.registry} cannot be reached: {said}")
 
 
