@@ -135,6 +135,7 @@ class Informer:
         self._position = ""  # every change up to this resource version has been told; empty: list first
         self._told = 0  # events of the stream that is open, or was last
         self._synced = asyncio.Event()
+        self._level = asyncio.Event()  # no list is half told
         self._deaf_since: float | None = clock.monotonic()  # None while a stream is open
         self.restarts = 0  # lists and watches that failed or were refused
 
@@ -172,6 +173,14 @@ class Informer:
         """Wait until every object that existed at the start has been told."""
         await self._synced.wait()
 
+    @property
+    def is_level(self) -> bool:
+        return self._level.is_set()
+
+    async def level(self) -> None:
+        """Wait until nothing older than what was told is still to come: a list comes in the order of names."""
+        await self._level.wait()
+
     async def run(self) -> None:
         failures = 0
         while True:
@@ -200,9 +209,12 @@ class Informer:
     async def _list(self) -> None:
         found: set[ObjectKey] = set()
         version = ""
+        self._level.clear()
         async for page in list_pages(
             self._client, self._gvk, namespace=self._namespace, labels=self._labels, fields=self._fields
         ):
+            if page.resource_version != version:  # a list that had to begin anew: what is gone since is not in it
+                found.clear()
             version = page.resource_version
             for obj in page.items:
                 found.add(self._observe(obj, listed=True))
@@ -210,6 +222,7 @@ class Informer:
         self._forget_all_but(found, version)
         self._position = version
         self._synced.set()
+        self._level.set()
         self._deliver(Change("BOOKMARK", {"metadata": {"resourceVersion": version}}))
 
     async def _watch(self) -> None:

@@ -2,8 +2,10 @@
 
 Each WatchOperation has a watch and a loop of its own. Changes wait in memory, the latest of each object, and are turned
 into Operations in the order of their resource versions; how far that has come is noted on the WatchOperation, so that
-a restart goes on from there instead of running everything again. An Operation is named after the object's uid and
-resource version: a crash between creating it and taking the note leads to the same name again.
+a restart goes on from there instead of running everything again. While the watch has to list anew nothing is done: a
+list comes in the order of names, and the note would pass over what comes later though it changed earlier. An Operation
+is named after the object's uid and resource version: a crash between creating it and taking the note leads to the same
+name again.
 """
 
 from __future__ import annotations
@@ -153,6 +155,11 @@ class _News:
         return version_number(self.version)
 
     @property
+    def turn(self) -> tuple[int, bool, str]:
+        """Its place among others. What was found deleted says no more when, and comes after the rest of its version."""
+        return self.number, self.deleted, self.uid
+
+    @property
     def cause(self) -> str:
         """What the name of its Operation follows from, beside the uid."""
         return DELETED_VERSION if self.deleted else self.version
@@ -170,13 +177,13 @@ class _Watched:
         self._name = f"{NAME}/{key.name}"
         self._present: set[str] = set()
         self._pending: dict[str, _News] = {}  # by uid; what has not led to an Operation yet
+        self._source = Source(selection.kind, self._hear, namespace=selection.namespace, labels=selection.labels)
 
     def start(self) -> None:
-        selection = self.selection
         self._bench.plane.start(
             self._bench.controller(self._name, self.reconcile),
             [
-                Source(selection.kind, self._hear, namespace=selection.namespace, labels=selection.labels),
+                self._source,
                 Source(WATCH_OPERATION, self._about_itself),
                 Source(OPERATION, self._about_its_operations),
             ],
@@ -217,7 +224,7 @@ class _Watched:
             await self._status(watch, [XrCondition("Watching", "False", "WatchFailed", failing)])
             return Result(requeue_after=_LISTING_SECONDS)
         floor = self._handled(watch)
-        waiting = sorted(self._unhandled(floor), key=lambda news: (news.number, news.uid))
+        waiting = sorted(self._unhandled(floor), key=lambda news: news.turn)
         family = await find_family(self._client, watch, WATCH_LABEL)
         chosen, passed_over = _choose(watch, waiting, family)
         told: dict[str, Any] = {}
@@ -252,14 +259,17 @@ class _Watched:
         """Whether everything that exists is known. Before that the order of changes is not, nor how far it has come."""
         try:
             async with time_limit(self._bench.clock, _LISTING_SECONDS):
-                await self._bench.plane.synced(self._name)
+                await self._bench.plane.level(self._name, self._source)
         except TimeoutError:
             return False
         return True
 
     def _unhandled(self, floor: int) -> list[_News]:
-        """What came after the last note; the rest is dropped, for it has led to an Operation already."""
-        for uid in [uid for uid, news in self._pending.items() if 0 < news.number <= floor]:
+        """What came after the last note; the rest is dropped, for it has led to an Operation already.
+
+        A deletion is heard once and never found again, so it is news whatever its version; many may share one.
+        """
+        for uid in [uid for uid, news in self._pending.items() if not news.deleted and 0 < news.number <= floor]:
             del self._pending[uid]
         return list(self._pending.values())
 

@@ -17,6 +17,7 @@ from typing import Any
 from planform.api.kinds import GroupVersionKind
 from planform.client.waits import time_limit
 from planform.clock import Clock
+from planform.errors import ServiceUnavailable
 from planform.reconcile.controller import Controller
 from planform.reconcile.queue import K, Priority
 from planform.reconcile.sources import Enqueue, Handler, Source, Subscription, Watches, to_self
@@ -111,6 +112,16 @@ class Plane:
         """Wait until a controller has heard of everything its sources had when they were started."""
         for subscription in list(self._running[name].subscriptions.values()):
             await subscription.synced()
+
+    async def level(self, name: str, source: Source[Any]) -> None:
+        """Wait until nothing older than what a controller has heard from this source is still to come.
+
+        Raises ServiceUnavailable if it is being stopped.
+        """
+        subscription = self._running[name].subscriptions.get(source)
+        if subscription is None:
+            raise ServiceUnavailable(f"the watch of {source.gvk} has ended")
+        await subscription.level()
 
     async def stop(self, name: str) -> bool:
         """End a controller: no new keys, then a bounded wait for the reconciles in hand; False if it does not run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
@@ -173,9 +173,19 @@ class Subscription:
 
         Raises ServiceUnavailable if the subscription is closed before that: a reconcile that waits here ends with it.
         """
-        if self._caught_up.is_set() and self._shared.informer.is_synced:
-            return
-        heard = asyncio.create_task(self._heard_all(), name=f"synced {self.scope.gvk}")
+        if not (self._caught_up.is_set() and self._shared.informer.is_synced):
+            await self._unless_over(self._heard_all())
+
+    async def level(self) -> None:
+        """Wait until nothing older than what the handler has heard is still to come: no list is half told.
+
+        That holds until the next wait. Raises ServiceUnavailable if the subscription is closed before.
+        """
+        while not (self._caught_up.is_set() and self._shared.informer.is_level):
+            await self._unless_over(self._heard_whole_lists())
+
+    async def _unless_over(self, hearing: Coroutine[Any, Any, None]) -> None:
+        heard = asyncio.create_task(hearing, name=f"hearing {self.scope.gvk}")
         over = asyncio.create_task(self._over.wait(), name=f"closed {self.scope.gvk}")
         try:
             await asyncio.wait({heard, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -188,6 +198,10 @@ class Subscription:
     async def _heard_all(self) -> None:
         await self._caught_up.wait()
         await self._shared.informer.synced()
+
+    async def _heard_whole_lists(self) -> None:
+        await self._caught_up.wait()
+        await self._shared.informer.level()
 
     def close(self) -> None:
         if self._closed:
