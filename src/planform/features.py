@@ -56,6 +56,11 @@ class FeatureGates:
     def enabled(self, name: str) -> bool:
         return self.settings.get(name, FEATURES[name].default)
 
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The names of all that are enabled, in a fixed order."""
+        return tuple(sorted(name for name in FEATURES if self.enabled(name)))
+
 
 def parse_gates(texts: Iterable[str]) -> FeatureGates:
     """`A=true,B=false`, any number of times; the last word on a gate counts. Raises UsageError."""

@@ -1,4 +1,4 @@
-"""What is remembered of XRs beyond a process: what is gone is forgotten, also what went while nobody looked."""
+"""What is remembered of XRs beyond a process: for how long it holds, and that what is gone is forgotten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from planform.api.kinds import Object
 from planform.api.names import CRD, XRD
 from planform.client.protocol import Patch, PatchType
 from planform.controllers.workbench import Workbench
-from tests.controllers.composing import Platform, a_process, config_map, templates
+from planform.features import parse_gates
+from tests.controllers.composing import Platform, a_process, config_map, reading, templates
 from tests.harness.planes import embedded_bench, eventually, read
 
 pytestmark = pytest.mark.timeout(120)
@@ -98,3 +99,40 @@ async def test_xrs_of_an_xrd_whose_withdrawal_was_cut_short_are_forgotten_with_i
         await until_forgotten(platform)
         assert platform.controllers is not None
         assert platform.controllers.population.complete(), "nobody waits for XRs that cannot come"
+
+
+@pytest.mark.parametrize(
+    "gates", ["DenyExtraResourcesByDefault=true", "ConfineNamespacedReads=true", "FunctionRevisionSelectors=false"]
+)
+async def test_exactly_a_change_of_feature_gates_runs_an_xr_again_and_once(
+    bench: Workbench, tmp_path: Path, gates: str
+) -> None:
+    async with a_process(bench, "memory", tmp_path) as platform:
+        xr = await a_ready_xr(platform)
+        before = await platform.at_rest(xr)
+        runs = await platform.runs(xr)
+    for more, settings in ((1, [gates]), (1, [gates]), (2, []), (2, [])):
+        async with a_process(bench, "memory", tmp_path, features=parse_gates(settings)) as platform:
+            late = await platform.ready(await platform.create("late"))  # by then the other has been looked at
+
+            async def run(platform: Platform = platform, wanted: int = runs + more) -> bool:
+                return await platform.runs(xr) == wanted
+
+            await eventually(run, f"{runs + more} runs with {settings}")
+            assert await platform.at_rest(xr) == before
+            assert await platform.runs(xr) == runs + more
+            await bench.client.delete(platform.kind, late["metadata"]["name"], namespace=platform.namespace)
+            await platform.gone(late)
+
+
+async def test_a_gate_that_is_turned_on_denies_what_an_xr_at_rest_has_read(bench: Workbench, tmp_path: Path) -> None:
+    wanted = {"it": {"apiVersion": "v1", "kind": "ConfigMap", "matchName": "it", "namespace": "default"}}
+    async with a_process(bench, "memory", tmp_path) as platform:
+        await platform.define()
+        await platform.compose(templates(config_map("a")), reading(wanted))
+        xr = await platform.ready(await platform.create())
+        await platform.at_rest(xr)
+    async with a_process(
+        bench, "memory", tmp_path, features=parse_gates(["DenyExtraResourcesByDefault=true"])
+    ) as platform:
+        await platform.failed(xr, "allowedExtraResources")

@@ -67,6 +67,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The digest of the status that was last applied."""
     published_keys: tuple[str, ...] = ()
     """The connection details that the XRD let through."""
+    gates: tuple[str, ...] = ()
+    """The feature gates that were on: they may decide what functions can read, or which of them are called."""
     generation: int = 0
     """The XR's generation that was last carried out."""
     deterministic: bool = False

@@ -166,7 +166,7 @@ class CompositeReconciler:
         last = work.standing
         if last is None or not last.settled or work.chosen.fields or not work.digest:
             return False
-        if last.published_keys != self._published_keys:
+        if last.published_keys != self._published_keys or last.gates != self._bench.features.on:
             return False
         if last.revision != work.chosen.revision or not (last.observed == work.digest or work.is_echo):
             return False
@@ -309,6 +309,7 @@ class CompositeReconciler:
                 version=left,
                 resources=work.surroundings if is_blind and not applied.writes else b"",
                 published_keys=self._published_keys,
+                gates=self._bench.features.on,
                 generation=int(work.xr["metadata"].get("generation") or 0),
                 deterministic=all(is_deterministic(step) for step in outcome.steps),
                 expires=expires,
