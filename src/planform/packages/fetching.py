@@ -250,7 +250,8 @@ class RegistryPackages:
         return bool(unused)
 
     def _unpacked(self, digest: str, image: Image) -> Fetched:
-        """Unpack the program's files; a crash leaves nothing that looks whole."""
+        """Unpack the program's files; a crash or a power cut leaves nothing that looks whole and is not."""
+        from planform.packages.durability import make_durable
         from planform.packages.extraction import extract_image
         from planform.packages.payloads import PAYLOAD_ROOT, RuntimeKind, command_in, payload_of, unpack_process
         from planform.packages.xpkg import read_package
@@ -268,6 +269,7 @@ class RegistryPackages:
                     unpack_process(image, fresh)
                 else:
                     extract_image(image, fresh)
+                make_durable(fresh)
                 fresh.rename(root)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)  # if it was refused
