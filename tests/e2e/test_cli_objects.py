@@ -234,6 +234,13 @@ def test_wait_follows_conditions_fields_and_existence(
     assert planform("wait", "widgets", "--for", "delete").out == ""
 
 
+@pytest.mark.parametrize("command", ["describe", "revisions"])
+def test_built_in_function_is_not_said_to_be_missing(planform: Program, command: str) -> None:
+    said = planform("function", command, "function-patch-and-transform", code=2).err
+    assert 'error: function "function-patch-and-transform" comes with planform' in said
+    assert 'there is no function "nope"' in planform("function", command, "nope", code=2).err
+
+
 def test_an_interrupted_wait_ends_with_130(planform: Program, apply: Apply) -> None:
     apply(config_map("c"))
     with planform.following("wait", "cm/c", "--for", "delete", "--timeout", "25s") as waiting:

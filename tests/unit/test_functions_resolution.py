@@ -114,7 +114,7 @@ def test_the_rules_choose_in_their_order(
 @pytest.mark.parametrize(
     ("versions", "request_", "error", "text"),
     [
-        pytest.param(THREE, Request("fm"), FunctionNotFound, "is not installed", id="unknown function"),
+        pytest.param(THREE, Request("fm"), FunctionNotFound, "no such function is installed", id="unknown function"),
         pytest.param(THREE, Request("fn", ref="fn-9"), VersionNotFound, 'name "fn-9"', id="a name that is not there"),
         pytest.param(
             (*THREE, Version("other", "other-1")),

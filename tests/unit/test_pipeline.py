@@ -218,7 +218,7 @@ async def test_a_fatal_result_stops_with_the_name_of_its_step_and_keeps_what_cam
 
 async def test_a_function_that_is_not_there_fails_its_step() -> None:
     outcome = await run(Functions(one=add("a")), step("one"), step("next", "nobody"))
-    assert "is not installed" in failure(outcome, FunctionNotFound, "next")
+    assert "no such function is installed" in failure(outcome, FunctionNotFound, "next")
 
 
 async def test_a_resource_without_a_kind_is_blamed_on_the_step_that_made_it() -> None:

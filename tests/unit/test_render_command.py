@@ -253,8 +253,8 @@ def test_an_unknown_function_is_named_with_its_step(run: Run) -> None:
     write("composition.yaml", composition({"step": "first", "functionRef": {"name": "function-nowhere"}}))
     ran = run("render", "xr.yaml", "composition.yaml")
     assert ran.code == 3
-    assert "function-nowhere" in ran.err
-    assert "first" in ran.err
+    assert 'step "first": function "function-nowhere": no such function is installed' in ran.err
+    assert "hint: say where it is: --function function-nowhere=FILE.py" in ran.err
 
 
 def test_validate_reports_each_object_and_a_total(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -81,6 +82,11 @@ async def connect(kubeconfig: Path | None, *, context: str = "", timeout: float 
         Transport(connection, clock=clock, rng=rng, user_agent=MANAGER, limits=limits) as transport,
     ):
         yield Connected(client, transport, connection.namespace, connection.server)
+
+
+def hush_warnings() -> None:
+    """For commands that choose themselves which version of a kind to ask for: that it is an old one helps nobody."""
+    logging.getLogger("planform.client.transport").setLevel(logging.ERROR)
 
 
 def connection_options(command: F) -> F:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import logging
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planform.cli.connection import Connected, connection_options, run
+from planform.cli.connection import Connected, connection_options, hush_warnings, run
 from planform.cli.install import NAMESPACE
 from planform.cli.output import output_option, say, write_data
 from planform.errors import ApiError, Forbidden, NotFound
@@ -65,8 +64,7 @@ def doctor(
     from planform.cli.diagnosis import Patient, examine
     from planform.clock import SystemClock
 
-    # Which versions of a kind are asked for is our choice here: the server's warnings of old ones help nobody.
-    logging.getLogger("planform.client.transport").setLevel(logging.ERROR)
+    hush_warnings()
     now = SystemClock().now()
     if files:
         from planform.cli.manifests import read_manifests

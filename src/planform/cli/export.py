@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planform.cli.connection import Connected, connection_options, run
+from planform.cli.connection import Connected, connection_options, hush_warnings, run
 from planform.cli.output import say
 from planform.errors import UsageError
 
@@ -60,6 +60,7 @@ def export(
     if data is not None:
         contents = asyncio.run(_at_rest(data, secrets=not without_secrets))
     else:
+        hush_warnings()
         contents = run(kubeconfig, context, lambda connected: _connected(connected, include, not without_secrets))
     write_archive(archive, contents, made=timestamp(SystemClock().now()), passphrase=read_passphrase(passphrase_file))
     _tell(archive, contents, sealed=passphrase_file is not None)

@@ -62,6 +62,13 @@ async def _read(connected: Connected, name: str) -> tuple[Object, list[Object]]:
         function = {}
     found = (await connected.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")).items
     if not function and not found:
+        from planform.cli.function_list import describe_builtins
+
+        if any(name in each["names"] for each in describe_builtins(set())):
+            raise UsageError(
+                f'function "{name}" comes with planform: it needs no package, and has no revisions',
+                hint="docs/reference/functions tells what it does",
+            )
         raise UsageError(f'there is no function "{name}"', hint="to see all: planform function list --all")
     return function, sorted(found, key=lambda each: int(each["spec"].get("revision") or 0), reverse=True)
 

@@ -118,6 +118,7 @@ def _respelled(arguments: list[str]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and end the process with its exit code."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its library tells of each fork otherwise, on our stderr
     try:
         code = root.main(
             _respelled(sys.argv[1:] if arguments is None else arguments), prog_name="planform", standalone_mode=False

@@ -30,6 +30,7 @@ from planform.composition.render import Rendered, Surroundings, render_until_sta
 from planform.composition.render import render as render_once
 from planform.composition.xr import RESOURCE_NAME_ANNOTATION, Style
 from planform.errors import PlanformError, UsageError
+from planform.functions.errors import FunctionNotFound
 from planform.machinery import yamlish
 
 PIPELINE_FAILED: Final = 3
@@ -224,8 +225,11 @@ async def _one(
         say(_pipeline_table(rendered))
     if failure is not None:
         say(click.style("error: ", fg="red", bold=True) + str(failure))
-        if failure.hint:
-            say(click.style("hint: ", fg="cyan") + failure.hint)
+        hint = failure.hint
+        if isinstance(failure, FunctionNotFound):  # nothing can be installed here
+            hint = f"say where it is: --function {failure.function}=FILE.py, =FILE.xpkg or =HOST:PORT"
+        if hint:
+            say(click.style("hint: ", fg="cyan") + hint)
     for gone in rendered.deleted:
         key = gone["metadata"]["annotations"][RESOURCE_NAME_ANNOTATION]
         say(f"would delete {gone['kind']}/{gone['metadata']['name']} ({key})")

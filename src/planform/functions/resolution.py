@@ -325,7 +325,9 @@ class _Resolving:
         name, known = self._name, self._catalogue.functions
         near = get_close_matches(name, known, n=1)
         hint = f'did you mean "{near[0]}"? ' if near else ""
-        return FunctionNotFound("is not installed", function=name, hint=f"{hint}To see all: planform function list")
+        return FunctionNotFound(
+            "no such function is installed", function=name, hint=f"{hint}To see all: planform function list"
+        )
 
     def _error(self, kind: type[ResolutionError], text: str, hint: str | None = None) -> ResolutionError:
         rejected = [(each.id, each.why) for each in self._rejected]
