@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -60,6 +60,8 @@ class Parts:
     """What the controllers are built from. `data` is a directory of the process' own; None keeps nothing."""
 
     client: Client
+    fleet_client: Client | None = None
+    """What is asked about XRs and what they compose, if not the same: one that remembers, where reads are requests."""
     plane: Plane
     clock: Clock
     rng: Random
@@ -152,8 +154,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         )
         population = Population(parts.metrics)
         compositions = LiveCompositions(parts.client, parts.plane)
+        fleet_bench = bench if parts.fleet_client is None else replace(bench, client=parts.fleet_client)
         tools = Tools(
-            bench=bench,
+            bench=fleet_bench,
             pipelines=pipelines,
             compositions=compositions,
             population=population,
@@ -187,7 +190,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             OperationController(bench, pipelines).start()
             CronOperationController(bench).start()
             WatchOperationController(bench).start()
-            NopKinds(bench).start()
+            NopKinds(fleet_bench).start()
             actions.start()
             PackagedPhases(functions, pipelines, parts.phase_functions).start()
 

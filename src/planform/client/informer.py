@@ -2,7 +2,7 @@
 
 An informer remembers of each object only its identity and version. That is enough to stay silent about what it has
 told already, to notice a deletion that happened while it was not looking, and to say whether a change is an edit of
-the object's spec. Read caches and the watches of controllers are both built on it.
+the object's spec. The watches of controllers are built on it.
 """
 
 from __future__ import annotations
@@ -162,9 +162,18 @@ class Informer:
         seen = self._seen.get(key)
         return seen.uid if seen is not None else ""
 
+    def seen(self, key: ObjectKey) -> Seen | None:
+        """What was told of an object last; None if there is none."""
+        return self._seen.get(key)
+
     @property
     def is_synced(self) -> bool:
         return self._synced.is_set()
+
+    @property
+    def is_hearing(self) -> bool:
+        """Whether a watch is open, and all that was there before it has been told."""
+        return self._deaf_since is None
 
     def __len__(self) -> int:
         return len(self._seen)

@@ -24,6 +24,8 @@ from planform.apiserver.pki import Pki
 from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import Connection
 from planform.client.kubernetes import KubernetesClient
+from planform.client.recent import Recent
+from planform.client.remembering import RememberingClient
 from planform.client.transport import Fence, Limits
 from planform.clock import Clock, SystemClock
 from planform.cluster.endpoint import Health, open_endpoint
@@ -282,6 +284,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
     )
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(settings.client(limits, fence))
+        recent = Recent()
         watches = await stack.enter_async_context(
             Watches(
                 client,
@@ -289,6 +292,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
                 rng=replica.rng,
                 metrics=replica.metrics,
                 thin=dict.fromkeys(THIN, client.metadata_only()),
+                recent=recent,
             )
         )
         replica.health.hears(CONTROLLERS, watches)
@@ -296,6 +300,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
         plane = await stack.enter_async_context(open_plane(watches, clock=clock, grace_seconds=settings.grace_seconds))
         parts = Parts(
             client=client,
+            fleet_client=RememberingClient(client, recent),
             plane=plane,
             clock=clock,
             rng=replica.rng,

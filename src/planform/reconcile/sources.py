@@ -2,7 +2,7 @@
 
 However many controllers care about a kind, there is one list and one watch of it; it starts with the first subscriber
 and stops with the last. A subscriber that comes late first hears of everything that is there. Objects are not kept:
-on the embedded engine the store is the cache.
+on the embedded engine the store is the cache, and elsewhere `Recent` has those that are in use.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from planform.api.kinds import GroupVersionKind, gvk_of
 from planform.client.informer import Change, Informer, ObjectKey, key_of, list_pages, version_number
 from planform.client.protocol import Client
+from planform.client.recent import Recent
 from planform.client.waits import Backoff
 from planform.clock import Clock
 from planform.errors import PlanformError, ServiceUnavailable
@@ -55,11 +56,14 @@ class Watches:
         rng: Random,
         metrics: Registry | None = None,
         thin: Mapping[GroupVersionKind, Client] | None = None,
+        recent: Recent | None = None,
     ) -> None:
         """`thin` has other clients for kinds of which subscribers need no more than the metadata.
 
-        Whoever selects objects by label has made them, and may look into them: those come whole.
+        Whoever selects objects by label has made them, and may look into them: those come whole. `recent` hears of
+        every change of whole objects that a watch of all of them tells.
         """
+        self._recent = recent
         self._client = client
         self._thin = thin if thin is not None else {}
         self._clock = clock
@@ -101,7 +105,7 @@ class Watches:
         shared = self._shared.get(scope)
         late = shared is not None
         if shared is None:
-            shared = self._shared[scope] = _Shared(self._client_for(scope), scope, self._clock, self._rng, self._events)
+            shared = self._shared[scope] = self._share(scope)
             shared.task = self._tasks.create_task(shared.informer.run(), name=f"watch {gvk}")
             self._running.labels(str(gvk)).inc()
         subscription = Subscription(self, scope, shared, handler)
@@ -110,6 +114,14 @@ class Watches:
             subscription.catch_up(self._tasks, self._client_for(scope), self._clock, self._rng)
         return subscription
 
+    def _share(self, scope: Scope) -> _Shared:
+        client = self._client_for(scope)
+        recent = self._recent if client is self._client and not scope.labels else None
+        shared = _Shared(client, scope, self._clock, self._rng, self._events, recent)
+        if recent is not None:
+            recent.follow(scope.gvk, scope.namespace, shared.informer)
+        return shared
+
     def _client_for(self, scope: Scope) -> Client:
         return self._client if scope.labels else self._thin.get(scope.gvk, self._client)
 
@@ -117,6 +129,8 @@ class Watches:
         shared.subscriptions.pop(subscription, None)
         if not shared.subscriptions and self._shared.get(subscription.scope) is shared:
             del self._shared[subscription.scope]
+            if shared.recent is not None:
+                shared.recent.unfollow(subscription.scope.gvk, subscription.scope.namespace)
             self._running.labels(str(subscription.scope.gvk)).dec()
             if shared.task is not None:
                 shared.task.cancel()
@@ -125,9 +139,13 @@ class Watches:
 class _Shared:
     """One informer and those who listen to it."""
 
-    def __init__(self, client: Client, scope: Scope, clock: Clock, rng: Random, events: Any) -> None:
+    def __init__(
+        self, client: Client, scope: Scope, clock: Clock, rng: Random, events: Any, recent: Recent | None
+    ) -> None:
         self.subscriptions: dict[Subscription, None] = {}
         self.task: asyncio.Task[None] | None = None
+        self.recent = recent
+        self._gvk = scope.gvk
         self._count = events.labels(str(scope.gvk))
         self.informer = Informer(
             client, scope.gvk, self._deliver, clock=clock, rng=rng, namespace=scope.namespace, labels=scope.labels
@@ -135,6 +153,8 @@ class _Shared:
 
     def _deliver(self, change: Change) -> None:
         self._count.inc()
+        if self.recent is not None:
+            self.recent.told(self._gvk, change)
         for subscription in list(self.subscriptions):
             subscription.offer(change)
 
