@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -61,7 +61,7 @@ class Parts:
 
     client: Client
     fleet_client: Client | None = None
-    """What is asked about XRs and what they compose, if not the same: one that remembers, where reads are requests."""
+    """See `Workbench`."""
     plane: Plane
     clock: Clock
     rng: Random
@@ -126,6 +126,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             poll_interval=parts.poll_interval,
             reads_at_once=parts.reads_at_once,
             shards=parts.shards,
+            fleet_client=parts.fleet_client,
         )
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
@@ -154,9 +155,8 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         )
         population = Population(parts.metrics)
         compositions = LiveCompositions(parts.client, parts.plane)
-        fleet_bench = bench if parts.fleet_client is None else replace(bench, client=parts.fleet_client)
         tools = Tools(
-            bench=fleet_bench,
+            bench=bench.for_fleet,
             pipelines=pipelines,
             compositions=compositions,
             population=population,
@@ -190,7 +190,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             OperationController(bench, pipelines).start()
             CronOperationController(bench).start()
             WatchOperationController(bench).start()
-            NopKinds(fleet_bench).start()
+            NopKinds(bench.for_fleet).start()
             actions.start()
             PackagedPhases(functions, pipelines, parts.phase_functions).start()
 

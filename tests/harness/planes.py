@@ -27,6 +27,8 @@ from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client
+from planform.client.recent import Recent
+from planform.client.remembering import RememberingClient
 from planform.clock import Clock, SystemClock
 from planform.controllers.crds import ensure_crds
 from planform.controllers.engine import start_chores
@@ -73,13 +75,21 @@ async def kubernetes_bench(cluster: RealKubernetes) -> AsyncIterator[Workbench]:
     connection = find_connection(clock=clock, path=cluster.kubeconfig)
     async with KubernetesClient(connection, clock=clock, rng=rng) as client:
         await ensure_crds(client, clock=clock)
+        recent = Recent()
         async with (
-            Watches(client, clock=clock, rng=rng) as watches,
+            Watches(client, clock=clock, rng=rng, recent=recent) as watches,
             open_plane(watches, clock=clock) as plane,
             open_events(client, clock=clock, metrics=metrics) as events,
         ):
             yield Workbench(
-                client=client, plane=plane, events=events, clock=clock, rng=rng, gate=Gate(4), metrics=metrics
+                client=client,
+                plane=plane,
+                events=events,
+                clock=clock,
+                rng=rng,
+                gate=Gate(4),
+                metrics=metrics,
+                fleet_client=RememberingClient(client, recent),
             )
 
 
@@ -132,6 +142,7 @@ async def all_controllers(bench: Workbench, **more: Any) -> AsyncIterator[Contro
     """Every controller of a control plane on a workbench's engine; what the test made is deleted at the end."""
     parts = Parts(
         client=bench.client,
+        fleet_client=bench.fleet_client,
         plane=bench.plane,
         clock=bench.clock,
         rng=bench.rng,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -41,6 +41,14 @@ class Workbench:
 
     shards: Shards | None = None
     """Which XRs are this process' own, where several share them."""
+
+    fleet_client: Client | None = None
+    """What is asked about XRs and what they compose, if not the same: one that remembers, where reads are requests."""
+
+    @property
+    def for_fleet(self) -> Workbench:
+        """The same bench for those who look after XRs and what they compose."""
+        return self if self.fleet_client is None else replace(self, client=self.fleet_client)
 
     def controller(
         self,
