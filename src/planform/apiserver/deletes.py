@@ -12,10 +12,11 @@ import orjson
 from planform.api.kinds import Object
 from planform.apiserver.admission import Admission
 from planform.apiserver.core import Core, decode, decode_any, key_of
+from planform.apiserver.identity import conflict
 from planform.apiserver.reads import Options, list_entries
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Preconditions, Request, Selection
-from planform.apiserver.writes import commit, conflict, encode, settle, unmoved
+from planform.apiserver.staging import commit, encode, settle, unmoved
 from planform.client.protocol import Propagation
 from planform.clock import timestamp
 from planform.errors import ApiError, BadRequest, FieldError, Invalid, NotFound

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import orjson
 
 from planform.api.kinds import Object
-from planform.apiserver import deletes, reads, subresources, tables, writes
+from planform.apiserver import applies, deletes, reads, subresources, tables, writes
 from planform.apiserver.core import Core, decode_any, key_of, raw
 from planform.apiserver.documents import Documents
 from planform.apiserver.negotiation import APPLY_YAML, JSON, Form, accepted, decode_body, encode_value
@@ -352,7 +352,7 @@ class Handler:
                 "create", path.group, path.version, path.plural, path.subresource, path.namespace, path.name
             )
             self._authorizer.authorize(asked.user, create)
-        written = await writes.apply(
+        written = await applies.apply(
             self._core,
             served,
             path.namespace,

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
-from planform.apiserver import deletes, reads, subresources, writes
+from planform.apiserver import applies, deletes, reads, staging, subresources, writes
 from planform.apiserver.core import Core, decode_any
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import CONTROL_PLANE, Preconditions, Request, Selection, User
@@ -124,7 +124,7 @@ class LocalClient:
         if not metadata.get("name"):
             raise BadRequest("metadata.name: an applied object needs a name")
         try:
-            written = await writes.apply(
+            written = await applies.apply(
                 self._core,
                 served,
                 str(metadata.get("namespace", "")),
@@ -194,7 +194,7 @@ def _copy(value: Any) -> Any:
         raise BadRequest(f"the object is not JSON: {error}") from error
 
 
-def _answer(written: writes.Written) -> Object:
+def _answer(written: staging.Written) -> Object:
     """What was written, as the caller's own: where it was at hand decoded, only the sets of owned fields are shared."""
     obj = written.object
     if obj is None:

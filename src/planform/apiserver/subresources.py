@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from planform.api.kinds import Object
-from planform.apiserver import reads, writes
+from planform.apiserver import applies, reads, writes
 from planform.apiserver.core import Core, key_of
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Request
@@ -80,7 +80,7 @@ async def apply_scale(
     _check_served(served, "scale")
     wanted = scaled(served, {"metadata": {"name": name}}, body)
     config = {"apiVersion": served.api_version, "kind": served.kind.kind, **wanted}
-    written = await writes.apply(core, served, namespace, name, config, request, force=force, subresource="scale")
+    written = await applies.apply(core, served, namespace, name, config, request, force=force, subresource="scale")
     return scale_of(served, _decoded(written.value))
 
 
