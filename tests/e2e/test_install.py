@@ -139,6 +139,11 @@ def _check_restricted_pods(cluster: RealKubernetes, namespace: str) -> None:
     assert cluster.kubectl(*create, stdin=json.dumps(pod), check=False) == ""
 
 
+def secret(cluster: RealKubernetes, namespace: str, name: str) -> Object:
+    found: Object = json.loads(cluster.kubectl("-n", namespace, "get", "secret", name, "-o", "json"))
+    return found
+
+
 async def test_the_rights_of_the_chart_suffice_for_the_controllers(
     kubernetes_engine: RealKubernetes, command: Program, namespace: str, tmp_path: Path
 ) -> None:
@@ -150,6 +155,14 @@ async def test_the_rights_of_the_chart_suffice_for_the_controllers(
     write_kubeconfig(kubeconfig, name="controllers", server=kubernetes_engine.url, ca=authority, token=token)
     here = ("--kubeconfig", str(kubeconfig), "--namespace", namespace, "--data", str(tmp_path / "data"))
     listen = ("--listen", "127.0.0.1:0", "--webhook-listen", "127.0.0.1:0", "--function-runtime", "kubernetes")
+
+    prepared = command("controllers", *here, "--prepare", "--function-runtime", "kubernetes").out
+    assert f"Secret {namespace}/planform-tls-client: good" in prepared
+    filled = secret(kubernetes_engine, namespace, "planform-tls-client")
+    assert set(filled["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    command("controllers", *here, "--prepare", "--function-runtime", "kubernetes")
+    again = secret(kubernetes_engine, namespace, "planform-tls-client")
+    assert again["metadata"]["resourceVersion"] == filled["metadata"]["resourceVersion"], "nothing is due yet"
 
     with command.following("controllers", *here, *listen) as controllers:
         controllers.until("works: all controllers run")

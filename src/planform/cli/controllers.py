@@ -57,6 +57,9 @@ _LEVELS = ("debug", "info", "warning", "error")
 @click.option(
     "--take-over", is_flag=True, help="Put a Crossplane that works in the cluster to rest, and take its place."
 )
+@click.option(
+    "--prepare", is_flag=True, help="Only bring our kinds and the certificates that replicas share; then end."
+)
 @click.option("--give-back", is_flag=True, help="Only wake the Crossplane that --take-over put to rest.")
 @click.option(
     "--webhook-listen",
@@ -184,7 +187,7 @@ def controllers(**options: Any) -> None:
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),
     )
     set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
-    run_loop(_work(settings))
+    run_loop(_prepare(settings) if options["prepare"] else _work(settings))
 
 
 def _connection(kubeconfig: Path | None, context: str, *, inside: bool) -> Any:
@@ -218,6 +221,12 @@ def _webhook(options: Mapping[str, Any], namespace: str) -> Any:
     host, port = parse_listen(options["webhook_listen"], ephemeral=False)
     service = options["webhook_service"] if options["in_cluster"] and not options["webhook_url"] else ""
     return WebhookSettings(host=host, port=port, namespace=namespace, service=service, url=options["webhook_url"])
+
+
+async def _prepare(settings: Any) -> None:
+    from planform.cluster import prepare
+
+    await prepare(settings, said=say)
 
 
 async def _work(settings: Any) -> None:

@@ -4,7 +4,8 @@ What only a cluster needs stands here: who of several replicas works, the webhoo
 the endpoint that a kubelet and Prometheus ask.
 """
 
+from planform.cluster.preparing import prepare
 from planform.cluster.running import ClusterSettings, run_controllers
 from planform.cluster.webhook import WebhookSettings
 
-__all__ = ["ClusterSettings", "WebhookSettings", "run_controllers"]
+__all__ = ["ClusterSettings", "WebhookSettings", "prepare", "run_controllers"]

@@ -347,14 +347,14 @@ async def _opened(settings: ClusterSettings) -> AsyncIterator[tuple[Replica, int
             traces = open_telemetry_tracer(settings.otlp_endpoint)
             stack.callback(traces.close)
             tracer = traces
-        await _ensure_namespace(coordination, settings.namespace)
+        await ensure_namespace(coordination, settings.namespace)
         port = await stack.enter_async_context(open_endpoint(settings.host, settings.port, health, metrics))
         lag = asyncio.create_task(LoopLag(metrics, clock).run(), name="loop lag")
         stack.callback(lag.cancel)
         yield Replica(settings, clock, SystemRandom(), metrics, tracer, health, coordination), port
 
 
-async def _ensure_namespace(client: KubernetesClient, name: str) -> None:
+async def ensure_namespace(client: KubernetesClient, name: str) -> None:
     """Leases need a namespace. Whoever may not create one has been given one."""
     try:
         await client.get(_NAMESPACE, name)
