@@ -266,6 +266,40 @@ async def test_a_runtime_configuration_is_followed_without_a_failed_call(install
     await eventually(moved, "the new setting")
 
 
+async def test_what_does_not_apply_of_a_runtime_configuration_is_told_of_the_revision_and_changes_no_process(
+    installation: Installation,
+) -> None:
+    publish(installation, "v1")
+    client, container = installation.bench.client, {"name": "package-runtime", "args": list[str]()}
+    pod: dict[str, Any] = {"containers": [container]}
+    config = {
+        "apiVersion": RUNTIME_CONFIG.api_version,
+        "kind": RUNTIME_CONFIG.kind,
+        "metadata": {"name": "mine"},
+        "spec": {"deploymentTemplate": {"spec": {"selector": {}, "template": {"spec": pod}}}},
+    }
+    await client.apply(config, manager="user", force=True)
+    await installation.install("v1", runtimeConfigRef={"name": "mine"})
+    await installation.until("Healthy", "True")
+    [revision] = await installation.revisions()
+    name = revision["metadata"]["name"]
+
+    async def told(wanted: str) -> dict[str, Any] | None:
+        condition = condition_of(await client.get(FUNCTION_REVISION, name), "RuntimeHealthy") or {}
+        return condition if condition["status"] == "True" and condition.get("message", "") == wanted else None
+
+    await eventually(lambda: told(""), "nothing to tell")
+    before = installation.host.pids(name)
+    pod["nodeSelector"] = {"disk": "fast"}
+    await client.apply(config, manager="user", force=True)
+    message = "of its DeploymentRuntimeConfig, this does not apply on this machine: nodeSelector of the pod"
+    await eventually(lambda: told(message), "what does not apply")
+    assert installation.host.pids(name) == before
+    version = (await client.get(FUNCTION_REVISION, name))["metadata"]["resourceVersion"]
+    await installation.controller.reconcile(ObjectKey("", "fn"))
+    assert (await client.get(FUNCTION_REVISION, name))["metadata"]["resourceVersion"] == version, "it is told once"
+
+
 async def test_rules_for_images_say_where_a_package_is_and_are_named_as_long_as_they_do(
     installation: Installation,
 ) -> None:

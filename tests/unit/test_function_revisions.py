@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from planform.api.names import FUNCTION
+from planform.api.names import FUNCTION, FUNCTION_REVISION
 from planform.app import ControlPlane, Settings, open_control_plane
+from planform.cli.function_revisions import lines, summary
 from planform.cli.main import root
 from planform.clock import SystemClock
 from planform.packages.runtimes.logs import Follower, Logs, last_lines, log_file, logs_directory
@@ -71,6 +72,18 @@ async def test_a_function_is_described_with_its_limits_and_revisions(planform: R
     assert [each["number"] for each in told["revisions"]] == [2, 1]
     missing = await planform("describe", "lost")
     assert missing.exit_code != 0
+
+
+async def test_what_a_revision_tells_though_it_is_healthy_is_a_note(plane: ControlPlane, planform: Run) -> None:
+    [newest, _] = (await planform("revisions", "ready", "-o", "name")).stdout.split()
+    revision = await plane.client.get(FUNCTION_REVISION, newest)
+    assert summary(revision, {})["remarks"] == []
+    for each in revision["status"]["conditions"]:
+        each["message"] = "it does not apply" if each["type"] == "RuntimeHealthy" else ""
+    told = summary(revision, {})
+    assert (told["problems"], told["remarks"], told["healthy"]) == ([], ["it does not apply"], True)
+    shown = list(lines({"name": "ready", "package": "", "conditions": [], "revisions": [told]}))
+    assert shown[-1] == "  Note:          it does not apply"
 
 
 async def test_the_log_of_a_revision_is_shown(plane: ControlPlane, planform: Run, tmp_path: Path) -> None:

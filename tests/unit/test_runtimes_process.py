@@ -274,15 +274,27 @@ def test_of_a_runtime_configuration_what_applies_is_taken_and_the_rest_is_named(
         "resources": {"limits": {"memory": "256Mi", "cpu": "1"}},
         "image": "other",
     }
-    pod = {"containers": [{"name": "sidecar"}, runtime]}
-    config = {"spec": {"deploymentTemplate": {"spec": {"replicas": 2, "template": {"spec": pod}}}}}
-    assert RuntimeSettings.of(config) == RuntimeSettings(
-        replicas=2,
-        args=("--debug",),
-        environment=(("A", "1"),),
-        memory=256 << 20,
-        ignored=("containers beside package-runtime", "env.valueFrom", "image"),
+    pod = {"containers": [{"name": "sidecar"}, runtime], "nodeSelector": {"disk": "fast"}, "volumes": []}
+    deployment = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "strategy": {"type": "Recreate"}}
+    config = {
+        "spec": {
+            "deploymentTemplate": {"spec": {**deployment, "template": {"spec": pod}}},
+            "serviceTemplate": {"metadata": {"name": "mine"}},
+        }
+    }
+    settings = RuntimeSettings.of(config)
+    assert settings == RuntimeSettings(replicas=2, args=("--debug",), environment=(("A", "1"),), memory=256 << 20)
+    assert settings.ignored == (
+        "image",
+        "env.valueFrom",
+        "resources.limits.cpu",
+        "containers beside package-runtime",
+        "nodeSelector of the pod",
+        "strategy of the deployment",
+        "serviceTemplate",
     )
+    assert settings.remark.startswith("of its DeploymentRuntimeConfig, this does not apply on this machine: image, env")
+    assert not RuntimeSettings.of({"spec": {"deploymentTemplate": {"spec": {"replicas": 2}}}}).remark
     assert RuntimeSettings.of(None) == RuntimeSettings()
 
 

@@ -50,7 +50,7 @@ def describe(name: str, output: str, kubeconfig: Path | None, context: str) -> N
     if output != "text":
         write_data(told, output)
         return
-    for line in _lines(told):
+    for line in lines(told):
         click.echo(line)
 
 
@@ -87,6 +87,7 @@ def summary(revision: Object, function: Object) -> dict[str, Any]:
         "problems": [
             str(each["message"]) for each in told.values() if each["status"] != "True" and each.get("message")
         ],
+        "remarks": [str(each["message"]) for each in told.values() if each["status"] == "True" and each.get("message")],
         "users": status.get("users"),
         "version": labels.get(f"{_SYSTEM}version", ""),
         "digest": labels.get(f"{_SYSTEM}digest", ""),
@@ -126,7 +127,8 @@ def _rows(shown: Iterable[Mapping[str, Any]]) -> Iterable[tuple[object, ...]]:
         )
 
 
-def _lines(told: Mapping[str, Any]) -> Iterable[str]:
+def lines(told: Mapping[str, Any]) -> Iterable[str]:
+    """What `describe` shows, for people."""
     yield f"Name:      {told['name']}"
     yield f"Package:   {told['package'] or 'none: its revisions were made by hand'}"
     if told["package"]:
@@ -147,3 +149,5 @@ def _lines(told: Mapping[str, Any]) -> Iterable[str]:
             yield f"  Labels:        {', '.join(f'{key}={value}' for key, value in sorted(each['labels'].items()))}"
         for problem in each["problems"]:
             yield f"  Problem:       {problem}"
+        for remark in each["remarks"]:
+            yield f"  Note:          {remark}"

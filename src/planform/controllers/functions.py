@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from planform.api.kinds import Object
@@ -176,7 +176,7 @@ class FunctionController(PackageController):
         else:
             examined = await self._examine_elsewhere(revision)
         in_use = () if users is None else (_in_use(users),)
-        return Examined(examined.revision, examined.runtime, {**examined.told, **more}, users or 0, in_use)
+        return replace(examined, told={**examined.told, **more}, users=users or 0, conditions=in_use)
 
     async def _examine_elsewhere(self, revision: Object) -> Examined:
         """A function of ours, or one that somebody else runs."""
@@ -213,7 +213,8 @@ class FunctionController(PackageController):
             before = packaging.host.standing(name)  # what runs goes on as it was told before
             endpoint = before.endpoint if before is not None else ""
             return Examined("", error.message, {**installed.told, "endpoint": endpoint})
-        return Examined("", standing.problem, {**installed.told, "endpoint": standing.endpoint})
+        told = {**installed.told, "endpoint": standing.endpoint}
+        return Examined("", standing.problem, told, remark=standing.remark)
 
     async def _run(self, packaging: Packaging, revision: Object, fetched: Fetched) -> Standing:
         if isinstance(packaging.host, KubernetesHost):

@@ -65,6 +65,8 @@ class Examined:
     users: int = 0
     conditions: Sequence[XrCondition] = ()
     """What else to say of it, beside its health."""
+    remark: str = ""
+    """What to know of how it runs, though nothing is wrong."""
 
     @property
     def problem(self) -> str:
@@ -301,7 +303,7 @@ class PackageController:
         revisions[name] = await self._resume(revisions[name])
         conditions = [health("RevisionHealthy", examined.revision)]
         if examined.runtime is not None:
-            conditions.append(health("RuntimeHealthy", examined.runtime))
+            conditions.append(health("RuntimeHealthy", examined.runtime, remark=examined.remark))
         conditions += examined.conditions
         revisions[name] = await self._set_status(revisions[name], conditions, **examined.told)
         return examined
@@ -328,9 +330,8 @@ class PackageController:
             for name, each in sorted(examined.items(), key=lambda item: (item[0] != current, item[0]))
             if each.problem and name in revisions and (name == current or known_of(revisions[name]).active)
         ]
-        healthy = health("Healthy", "; ".join(sick) if examined[current].problem else "")
-        if sick and not examined[current].problem:
-            healthy = XrCondition("Healthy", "True", healthy.reason, "; ".join(sick))
+        message = "; ".join(sick)
+        healthy = health("Healthy", message if examined[current].problem else "", remark=message)
         told = await self._told(package, revisions, examined)
         await self._set_status(
             package,
@@ -375,10 +376,10 @@ def is_about_package(error: PlanformError) -> bool:
     return isinstance(error, NotInstallable | PackageError)
 
 
-def health(type_: str, problem: str = "") -> XrCondition:
+def health(type_: str, problem: str = "", *, remark: str = "") -> XrCondition:
     if problem:
         return XrCondition(type_, "False", "UnhealthyPackageRevision", problem)
-    return XrCondition(type_, "True", "HealthyPackageRevision")
+    return XrCondition(type_, "True", "HealthyPackageRevision", remark)
 
 
 def _as_said(revision: Object) -> Examined:

@@ -107,7 +107,8 @@ class ProviderController(PackageController):
             wanted = await self._wanted(revision, provider, installed.fetched)
         except NotRunnable as error:
             return Examined("", error.message, installed.told)
-        return Examined("", host.ensure(wanted).problem, installed.told)
+        standing = host.ensure(wanted)
+        return Examined("", standing.problem, installed.told, remark=standing.remark)
 
     def _runs_besides(self, revision: str, provider: str) -> str:
         """Another revision of the provider that has not ended: two would both create what is missing."""

@@ -7,7 +7,7 @@ in the package first, and `python` is the interpreter that runs the control plan
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -89,19 +89,29 @@ class Executable:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSettings:
-    """What of a DeploymentRuntimeConfig applies to programs on this machine. `ignored` names what does not."""
+    """What of a DeploymentRuntimeConfig applies to programs on this machine.
+
+    `ignored` names what does not; as it makes no difference to a program, settings are equal that differ only there.
+    """
 
     replicas: int = 1
     args: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     memory: int | None = None
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def remark(self) -> str:
+        """What users should know of it; empty if everything applies."""
+        if not self.ignored:
+            return ""
+        return f"of its DeploymentRuntimeConfig, this does not apply on this machine: {', '.join(self.ignored)}"
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None) -> RuntimeSettings:
         """Read it from the object; raises NotRunnable for a value that means nothing."""
-        deployment = ((config or {}).get("spec") or {}).get("deploymentTemplate") or {}
-        spec = deployment.get("spec") or {}
+        template = (config or {}).get("spec") or {}
+        spec = (template.get("deploymentTemplate") or {}).get("spec") or {}
         pod = (spec.get("template") or {}).get("spec") or {}
         containers: Sequence[Object] = pod.get("containers") or ()
         runtime = next((each for each in containers if each.get("name") == RUNTIME_CONTAINER), {})
@@ -109,12 +119,19 @@ class RuntimeSettings:
         if not isinstance(replicas, int) or not 0 <= replicas <= _MOST_REPLICAS:
             raise NotRunnable(f"a runtime configuration may ask for 0 to {_MOST_REPLICAS} replicas, not {replicas!r}")
         variables = runtime.get("env") or ()
+        ignored = [
+            *_ignored_of_container(runtime, variables),
+            *(["containers beside package-runtime"] if len(containers) > (1 if runtime else 0) else []),
+            *(f"{name} of the pod" for name in _others(pod, "containers")),
+            *(f"{name} of the deployment" for name in _others(spec, "replicas", "selector", "template")),
+            *_others(template, "deploymentTemplate"),
+        ]
         return cls(
             replicas,
             tuple(map(str, runtime.get("args") or ())),
             tuple((str(each["name"]), str(each.get("value") or "")) for each in variables if "valueFrom" not in each),
             _memory(runtime),
-            tuple(_ignored(runtime, containers, variables)),
+            tuple(ignored),
         )
 
 
@@ -128,11 +145,15 @@ def _memory(runtime: Mapping[str, Any]) -> int | None:
         raise NotRunnable(f"the memory limit {limit!r} of the runtime configuration is no quantity") from error
 
 
-def _ignored(runtime: Mapping[str, Any], containers: Sequence[Object], variables: Iterable[Object]) -> Iterable[str]:
-    if len(containers) > (1 if runtime else 0):
-        yield "containers beside package-runtime"
+def _ignored_of_container(runtime: Mapping[str, Any], variables: Iterable[Object]) -> Iterator[str]:
+    yield from _others(runtime, "name", "args", "env", "resources")
     if any("valueFrom" in each for each in variables):
         yield "env.valueFrom"
-    for name in ("image", "command", "volumeMounts", "envFrom"):
-        if runtime.get(name):
-            yield name
+    resources = runtime.get("resources") or {}
+    yield from (f"resources.limits.{name}" for name in _others(resources.get("limits") or {}, "memory"))
+    yield from (f"resources.{name}" for name in _others(resources, "limits"))
+
+
+def _others(given: Mapping[str, Any], *applied: str) -> list[str]:
+    """What is given beside what applies."""
+    return sorted(name for name, value in given.items() if value and name not in applied)

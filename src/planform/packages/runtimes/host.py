@@ -56,11 +56,12 @@ class Draining:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How a revision is doing. `endpoint` is for statuses. While it does not serve, `problem` says why; one that serves
-    has a problem if it cannot be run the way that is wanted now."""
+    has a problem if it cannot be run the way that is wanted now. `remark` is what to know though nothing is wrong."""
 
     endpoint: str = ""
     ready: bool = False
     problem: str = ""
+    remark: str = ""
 
 
 @dataclass(eq=False)
@@ -81,15 +82,16 @@ class _Hosted:
     told: Standing | None = None
 
     def standing(self) -> Standing:
+        remark = self.wanted.settings.remark if self.wanted is not None else ""
         if isinstance(self.serving, Servers):
             ready = self.serving.ready
             problem = "" if ready else self.serving.problem
             if ready and self.coming is not None and self.coming.is_failing:
                 problem = f"as it shall run now, {self.coming.problem}; what ran before still serves"
-            return Standing(self.serving.target, ready, problem)
+            return Standing(self.serving.target, ready, problem, remark)
         if self.serving is not None:
-            return Standing(ONESHOT_ENDPOINT, ready=True)
-        return Standing(problem=self.coming.problem if self.coming is not None else self.problem)
+            return Standing(ONESHOT_ENDPOINT, ready=True, remark=remark)
+        return Standing(problem=self.coming.problem if self.coming is not None else self.problem, remark=remark)
 
 
 class RuntimeHost:
@@ -139,9 +141,9 @@ class RuntimeHost:
             hosted = self._hosted[wanted.revision] = _Hosted(wanted)
             self._keeper(self._keep(wanted.revision, hosted), f"run {wanted.revision}")
         elif hosted.wanted != wanted:
-            hosted.wanted = wanted
             hosted.forgotten = False
             hosted.changed.set()
+        hosted.wanted = wanted  # also if it is equal: what does not apply may be something else
         return hosted.standing()
 
     def release(self, revision: str) -> None:
