@@ -24,6 +24,38 @@ CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 SECRET = GroupVersionKind("", "v1", "Secret")
 NAMESPACE = GroupVersionKind("", "v1", "Namespace")
 RELEASES = 'releases: ["0.1", "0.2", "0.3", "0.4"]\n'
+TWO_VERSIONS = (
+    RELEASES
+    + """
+functions:
+  Dump:
+    stable: v0.0.0
+    versions:
+      v0.0.0: {introducedIn: "0.1", promotedIn: "0.1"}
+      v0.1.0: {introducedIn: "0.1", promotedIn: "0.2"}
+"""
+)
+AGED = (
+    RELEASES
+    + """
+functions:
+  Dump:
+    stable: v0.1.0
+    versions:
+      v0.0.0: {introducedIn: "0.1", promotedIn: "0.1", deprecatedIn: "0.2", removedIn: "0.4", replacement: v0.1.0}
+      v0.1.0: {introducedIn: "0.1", promotedIn: "0.2"}
+"""
+)
+
+
+async def version_of(context: PhaseContext, args: Arguments) -> Mapping[str, Any]:
+    return {"ran": context.version}
+
+
+DUMPS = [
+    PhaseFunction(name="Dump", run=version_of, required=("path",), arguments=("level",)),
+    PhaseFunction(name="Dump", run=version_of, version="v0.1.0", required=("path", "format"), arguments=()),
+]
 
 
 def phase(name: str, func: str = "Say", args: Mapping[str, Any] | None = None, **more: Any) -> Object:

@@ -39,6 +39,9 @@ ADMISSION: Final = "unit/test_blueprint_validation.py"
 DISCOVERY: Final = "unit/test_blueprint_discovery.py"
 MARKERS: Final = "unit/test_phase_functions_markers.py"
 RUNS: Final = "controllers/test_blueprints.py"
+CHOICE: Final = "controllers/test_blueprint_version_choice.py"
+COURSES: Final = "controllers/test_blueprint_runs.py"
+RESTARTS: Final = "controllers/test_blueprint_restarts.py"
 CRASHES: Final = "controllers/test_blueprints_crashes.py"
 
 WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
@@ -47,7 +50,7 @@ WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
             "test_a_pin_comes_before_a_hint_and_a_hint_before_the_stable_version",
             "test_what_is_asked_for_and_not_there_is_an_error_that_says_where_to_look",
         ),
-        RUNS: ("test_a_hint_is_followed_by_the_functions_that_know_it_and_told_for_the_others",),
+        CHOICE: ("test_a_hint_is_followed_by_the_functions_that_know_it_and_told_for_the_others",),
     },
     2: {
         VERSIONS: (
@@ -60,7 +63,7 @@ WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
     4: {
         VERSIONS: ("test_a_custom_function_runs_unversioned_and_can_be_pinned_only_to_what_it_registered",),
         REGISTRY: ("test_a_callable_object_is_registered_by_the_name_it_says_without_any_other_member",),
-        RUNS: ("test_a_plain_class_without_any_further_member_runs",),
+        CHOICE: ("test_a_plain_class_without_any_further_member_runs",),
     },
     5: {
         RESOLVER: ("test_the_rules_choose_in_their_order", "test_what_cannot_be_met_is_refused_by_name"),
@@ -81,7 +84,7 @@ WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
             "test_a_file_that_contradicts_itself_is_refused_with_the_reason",
             "test_a_downgrade_of_the_control_plane_revives_a_removed_version",
         ),
-        RUNS: ("test_four_releases_pass_over_a_pinned_blueprint_and_one_that_follows",),
+        CHOICE: ("test_four_releases_pass_over_a_pinned_blueprint_and_one_that_follows",),
     },
     8: {
         VERSIONS: (
@@ -95,7 +98,7 @@ WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
     },
     9: {
         VERSIONS: ("test_promotion_moves_whoever_does_not_pin_and_is_announced_a_release_earlier",),
-        RUNS: ("test_a_blueprint_that_locks_its_versions_stays_on_them_after_a_promotion",),
+        CHOICE: ("test_a_blueprint_that_locks_its_versions_stays_on_them_after_a_promotion",),
     },
     10: {
         REGISTRY: (
@@ -107,7 +110,7 @@ WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
     11: {
         STATUS: ("test_warnings_are_kept_once_for_each_action_function_and_code_and_bounded",),
         ADMISSION: ("test_warnings_are_told_once_and_fit_into_a_header", "test_warnings_come_back_with_the_answer"),
-        RUNS: ("test_a_warning_reaches_status_event_log_and_metric_once",),
+        CHOICE: ("test_a_warning_reaches_status_event_log_and_metric_once",),
         HERE: ("test_a_phase_that_is_tried_again_warns_once",),
     },
     12: {
@@ -119,15 +122,13 @@ WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
         HERE: ("test_discovery_tells_nothing_of_anybodys_objects",),
     },
     13: {
-        RUNS: (
-            "test_a_removed_version_anywhere_keeps_everything_from_starting",
-            "test_a_locked_version_that_an_upgrade_removed_fails_its_phase_and_the_defer_phase_runs",
-        ),
+        RUNS: ("test_a_removed_version_anywhere_keeps_everything_from_starting",),
+        RESTARTS: ("test_a_locked_version_that_an_upgrade_removed_fails_its_phase_and_the_defer_phase_runs",),
         STATUS: ("test_a_run_that_goes_on_is_bound_to_the_versions_it_began_with",),
         HERE: ("test_another_try_keeps_its_version_over_a_promotion_and_another_run_does_not",),
     },
     14: {
-        RUNS: (
+        CHOICE: (
             "test_arguments_are_those_of_the_version_that_runs",
             "test_a_version_may_render_its_arguments_itself_where_another_does_not",
         )
@@ -148,27 +149,30 @@ WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
         ADMISSION: ("test_what_is_only_unwise_is_a_warning",),
         HERE: ("test_two_actions_may_name_their_phases_alike",),
     },
-    17: {RUNS: ("test_actions_run_side_by_side_and_are_kept_apart",)},
+    17: {COURSES: ("test_actions_run_side_by_side_and_are_kept_apart",)},
     18: {
-        RUNS: (
+        COURSES: (
             "test_deleting_ends_the_phase_and_waits_for_the_defer_phase",
             "test_a_new_actionset_of_the_same_name_is_another_one",
-            "test_a_phase_that_can_be_run_again_is_and_the_run_goes_on",
-            "test_a_phase_that_cannot_be_run_again_fails_and_the_defer_phase_runs",
             "test_a_run_goes_by_the_blueprint_as_it_was",
             "test_a_storm_of_writes_by_others_does_not_stop_a_run",
+        ),
+        RESTARTS: (
+            "test_a_phase_that_can_be_run_again_is_and_the_run_goes_on",
+            "test_a_phase_that_cannot_be_run_again_fails_and_the_defer_phase_runs",
         ),
         CRASHES: ("test_a_run_of_resumable_phases_completes_wherever_it_was_cut_off",),
     },
     19: {
-        RUNS: ("test_outputs_are_kept_as_json_or_refused", "test_fifty_runs_of_one_class_share_nothing"),
+        RUNS: ("test_outputs_are_kept_as_json_or_refused",),
+        COURSES: ("test_fifty_runs_of_one_class_share_nothing",),
         HERE: (
             "test_outputs_that_fit_alone_are_refused_when_they_no_longer_fit_together",
             "test_fifty_runs_keep_their_progress_apart",
         ),
     },
     20: {
-        RUNS: ("test_an_artifact_of_a_version_that_the_reader_does_not_know_is_refused",),
+        CHOICE: ("test_an_artifact_of_a_version_that_the_reader_does_not_know_is_refused",),
         DISCOVERY: ("test_a_child_keeps_the_hint_the_overrides_and_who_made_the_artifacts",),
         HERE: ("test_a_backup_of_before_a_promotion_is_restored_by_a_version_that_reads_it_or_not_at_all",),
     },
