@@ -1,0 +1,204 @@
+"""What is in use cannot be deleted: the guard in the embedded engine's admission chain, and behind a webhook."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from planform.api.names import NOP_RESOURCE
+from planform.client.protocol import Propagation
+from planform.composition.usages import InUse
+from planform.composition.xr import COMPOSITE_LABEL
+from planform.controllers.usages import UsageController
+from planform.controllers.workbench import Workbench
+from planform.errors import Conflict
+from tests.controllers.conftest import ENGINES
+from tests.controllers.using import (
+    attempt,
+    deleted,
+    guarded,
+    idle,
+    is_marked,
+    nop,
+    pair,
+    side,
+    stored,
+    until_gone,
+    usage,
+)
+from tests.harness.asking import asking_webhook
+from tests.harness.kubernetes import RealKubernetes
+from tests.harness.planes import eventually, kubernetes_bench, until_condition
+
+REFUSED = (InUse, Conflict)
+"""A real API server keeps reason and words of a refusal, not its class."""
+
+
+@pytest.fixture(params=ENGINES)
+async def guarded_bench(request: pytest.FixtureRequest) -> AsyncIterator[Workbench]:
+    if request.param == "kubernetes":
+        cluster: RealKubernetes = request.getfixturevalue("kubernetes_engine")
+        async with kubernetes_bench(cluster) as bench, asking_webhook(bench, cluster):
+            UsageController(bench).start()
+            yield bench
+    else:
+        async with guarded() as bench:
+            yield bench
+
+
+async def test_what_is_in_use_cannot_be_deleted_until_the_usage_is(guarded_bench: Workbench, unique: str) -> None:
+    bench = guarded_bench
+    used, _ = await pair(bench, unique)
+    created = await bench.client.create(usage(unique, of=side(f"{unique}-of"), by=side(f"{unique}-by"), reason="data"))
+    await until_condition(bench.client, created, "Ready")
+    with pytest.raises(REFUSED) as refused:
+        await deleted(bench, used)
+    assert refused.value.message.endswith(
+        f'This resource is in-use by 1 usage(s), including the Usage "{unique}" (in namespace "default") '
+        f'by resource NopResource/{unique}-by with reason: "data".'
+    )
+    assert (refused.value.code, refused.value.reason) == (409, "Conflict")
+    assert await stored(bench, used) is not None
+    await deleted(bench, created)
+    await until_gone(bench, created)
+    await deleted(bench, used)
+    assert await stored(bench, used) is None
+
+
+async def test_a_collection_with_something_in_use_is_not_deleted_and_no_controller_tries_again_at_once() -> None:
+    async with guarded() as bench:
+        used = await bench.client.create(nop("n"))
+        await until_condition(bench.client, await bench.client.create(usage("u", of=side("n"), reason="r")), "Ready")
+        with pytest.raises(InUse) as refused:
+            await bench.client.delete_collection(NOP_RESOURCE, namespace="default")
+        assert not isinstance(refused.value, Conflict)
+        assert await stored(bench, used) is not None
+
+
+async def test_the_user_can_be_deleted_and_takes_the_protection_with_it() -> None:
+    async with guarded() as bench:
+        used, using = await pair(bench, "n", namespace="")
+        wanted = usage("u", cluster=True, of=side("n-of", cluster=True), by=side("n-by", cluster=True))
+        created = await bench.client.create(wanted)
+        await until_condition(bench.client, created, "Ready")
+        with pytest.raises(InUse, match=r'the ClusterUsage "u" by resource ClusterNopResource/n-by\.$'):
+            await deleted(bench, used)
+        await deleted(bench, using)
+        await until_gone(bench, created)
+        await deleted(bench, used)
+
+
+async def test_a_refused_deletion_is_recorded_and_a_dry_run_is_not(guarded_bench: Workbench, unique: str) -> None:
+    bench = guarded_bench
+    used = await bench.client.create(nop(unique))
+    await until_condition(bench.client, await bench.client.create(usage(unique, of=side(unique), reason="r")), "Ready")
+    with pytest.raises(REFUSED):
+        await bench.client.delete(NOP_RESOURCE, unique, namespace="default", dry_run=True)
+    await idle()
+    assert attempt(await stored(bench, used)) is None
+    with pytest.raises(REFUSED):
+        await deleted(bench, used)
+
+    async def recorded() -> bool:
+        return attempt(await stored(bench, used)) == "Background"
+
+    await eventually(recorded, "the attempt is recorded on the object")
+
+
+async def test_a_recorded_deletion_is_replayed_when_the_last_usage_ends(guarded_bench: Workbench, unique: str) -> None:
+    bench = guarded_bench
+    used = await bench.client.create(nop(unique))
+    usages = [
+        await bench.client.create(usage(f"{unique}{n}", of=side(unique), reason="r", replayDeletion=True))
+        for n in range(2)
+    ]
+    for each in usages:
+        await until_condition(bench.client, each, "Ready")
+    with pytest.raises(REFUSED):
+        await deleted(bench, used)
+    await deleted(bench, usages[0])
+    await until_gone(bench, usages[0])
+    await idle()
+    assert await stored(bench, used) is not None
+    await deleted(bench, usages[1])
+    await until_gone(bench, usages[1])
+    assert await stored(bench, used) is None
+
+
+async def test_without_an_attempt_or_without_the_wish_nothing_is_replayed_and_the_attempt_is_forgotten(
+    guarded_bench: Workbench, unique: str
+) -> None:
+    bench = guarded_bench
+    first, second = await bench.client.create(nop(f"{unique}a")), await bench.client.create(nop(f"{unique}b"))
+    untried = await bench.client.create(usage(f"{unique}a", of=side(f"{unique}a"), reason="r", replayDeletion=True))
+    unwished = await bench.client.create(usage(f"{unique}b", of=side(f"{unique}b"), reason="r"))
+    for each in (untried, unwished):
+        await until_condition(bench.client, each, "Ready")
+    with pytest.raises(REFUSED):
+        await deleted(bench, second)
+    for each in (untried, unwished):
+        await deleted(bench, each)
+        await until_gone(bench, each)
+    assert await stored(bench, first) is not None
+    left = await stored(bench, second)
+    assert attempt(left) is None and not is_marked(left or {})
+
+
+async def test_a_composed_usage_protects_while_it_waits_and_then_replays(guarded_bench: Workbench, unique: str) -> None:
+    bench = guarded_bench
+    used, using = await pair(bench, unique)
+    created = await bench.client.create(
+        usage(
+            unique,
+            labels={COMPOSITE_LABEL: "xr"},
+            of=side(f"{unique}-of"),
+            by=side(f"{unique}-by"),
+            replayDeletion=True,
+        )
+    )
+    await until_condition(bench.client, created, "Ready")
+    await deleted(bench, created)
+    await until_condition(bench.client, created, "Ready", "False", reason="WaitingUsingDeleted")
+    with pytest.raises(REFUSED):
+        await deleted(bench, used)
+    await deleted(bench, using)
+    await until_gone(bench, created)
+    await until_gone(bench, used)
+
+
+async def test_the_garbage_collector_does_not_take_what_is_in_use_and_takes_it_afterwards() -> None:
+    async with guarded() as bench:
+        xr = await bench.client.create(nop("xr"))
+        owner = {"apiVersion": xr["apiVersion"], "kind": xr["kind"], "name": "xr", "uid": xr["metadata"]["uid"]}
+        used = await bench.client.create(nop("n", ownerReferences=[owner]))
+        created = await bench.client.create(usage("u", of=side("n"), reason="r", replayDeletion=True))
+        await until_condition(bench.client, created, "Ready")
+        await deleted(bench, xr)
+
+        async def refused() -> bool:
+            return attempt(await stored(bench, used)) == "Background"
+
+        await eventually(refused, "the collector was refused")
+        assert await stored(bench, used) is not None
+        await deleted(bench, created)
+        await until_gone(bench, used)
+
+
+async def test_a_deletion_in_the_foreground_waits_for_what_is_in_use() -> None:
+    async with guarded() as bench:
+        xr = await bench.client.create(nop("xr"))
+        owner = {"apiVersion": xr["apiVersion"], "kind": xr["kind"], "name": "xr", "uid": xr["metadata"]["uid"]}
+        used = await bench.client.create(nop("n", ownerReferences=[{**owner, "blockOwnerDeletion": True}]))
+        created = await bench.client.create(usage("u", of=side("n"), reason="r", replayDeletion=True))
+        await until_condition(bench.client, created, "Ready")
+        await deleted(bench, xr, Propagation.FOREGROUND)
+
+        async def refused() -> bool:
+            return attempt(await stored(bench, used)) is not None
+
+        await eventually(refused, "the collector was refused")
+        assert await stored(bench, used) is not None and await stored(bench, xr) is not None
+        await deleted(bench, created)
+        await until_gone(bench, used)
+        await until_gone(bench, xr)
