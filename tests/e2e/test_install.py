@@ -156,7 +156,7 @@ async def test_the_rights_of_the_chart_suffice_for_the_controllers(
     here = ("--kubeconfig", str(kubeconfig), "--namespace", namespace, "--data", str(tmp_path / "data"))
     listen = ("--listen", "127.0.0.1:0", "--webhook-listen", "127.0.0.1:0", "--function-runtime", "kubernetes")
 
-    prepared = command("controllers", *here, "--prepare", "--function-runtime", "kubernetes").out
+    prepared = command("controllers", *here, "--prepare", "--function-runtime", "kubernetes").err
     assert f"Secret {namespace}/planform-tls-client: good" in prepared
     filled = secret(kubernetes_engine, namespace, "planform-tls-client")
     assert set(filled["data"]) == {"ca.crt", "tls.crt", "tls.key"}
