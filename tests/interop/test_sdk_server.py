@@ -66,6 +66,7 @@ async def call(
 async def test_both_protocol_versions_are_served(version: str) -> None:
     async with serving(insecure()) as server, grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         response = await call(channel, version=version)
+    assert server.address == f"127.0.0.1:{server.port}", "not the port 0 that was asked for"
     assert response.meta.tag == "tag"
     assert response.desired.composite.get("status.greeting") == "Hello, you"
 

@@ -187,10 +187,19 @@ def test_what_cannot_be_met_is_refused_by_name(
     assert caught.value.retryable is (error is VersionNotReady)
 
 
-def test_a_typo_gets_a_suggestion() -> None:
+@pytest.mark.parametrize(
+    ("wanted", "suggested"),
+    [
+        pytest.param("function-greeet", 'did you mean "function-greet"? ', id="a letter too many"),
+        pytest.param("greet", 'did you mean "function-greet"? ', id="without its prefix"),
+        pytest.param("function-polish", "", id="alike in nothing but the prefix"),
+    ],
+)
+def test_a_typo_gets_a_suggestion(wanted: str, suggested: str) -> None:
+    known = [Version("function-greet", "greet-1"), Version("function-python", "python-1")]
     with pytest.raises(FunctionNotFound) as caught:
-        resolve(Catalogue([Version("greet", "greet-1")]), Request("greeet"))
-    assert 'did you mean "greet"' in (caught.value.hint or "")
+        resolve(Catalogue(known), Request(wanted))
+    assert caught.value.hint == f"{suggested}To see all: planform function list"
 
 
 def test_with_the_gate_off_the_choice_is_ignored_with_a_warning() -> None:

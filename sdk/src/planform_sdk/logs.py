@@ -17,12 +17,17 @@ traceparent: ContextVar[str] = ContextVar("traceparent", default="")
 
 
 def set_up(*, debug: bool, stream: TextIO | None = None) -> None:
-    """Send everything that is logged to standard error: JSON from `info` up, or text from `debug` up."""
+    """Send everything that is logged to standard error: JSON from `info` up, or text from `debug` up.
+
+    What the event loop and gRPC say of themselves helps no author, and is left out below `info`.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_TextFormatter() if debug else _JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.INFO)
+    for name in ("asyncio", "grpc"):
+        logging.getLogger(name).setLevel(logging.INFO)
 
 
 class _JsonFormatter(logging.Formatter):

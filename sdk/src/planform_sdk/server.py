@@ -116,10 +116,16 @@ class FunctionServer:
             "serving",
             extra={
                 "function": self.endpoint.function.name,
-                "address": self._settings.address,
+                "address": self.address,
                 "tls": not self._settings.insecure,
             },
         )
+
+    @property
+    def address(self) -> str:
+        """Where it listens: with the port that it got if any would do."""
+        settings = self._settings
+        return settings.address if settings.network == "unix" else f"{settings.address.rpartition(':')[0]}:{self.port}"
 
     async def stop(self) -> None:
         """Say that no more calls are taken, let those under way end within the grace period, and close."""

@@ -34,6 +34,8 @@ from planform.functions.semver import UNVERSIONED, Semver, parse_semver
 STABLE_LABEL: Final = "planform.dev/stable"
 LEGACY_CAPABILITIES: Final = frozenset({"composition"})
 """What a package that declares no capability counts as."""
+_PREFIX: Final = "function-"
+"""What most functions are called before their name begins."""
 
 
 class Lifecycle(StrEnum):
@@ -323,8 +325,9 @@ class _Resolving:
 
     def _unknown_function(self) -> FunctionNotFound:
         name, known = self._name, self._catalogue.functions
-        near = get_close_matches(name, known, n=1)
-        hint = f'did you mean "{near[0]}"? ' if near else ""
+        own = {each.removeprefix(_PREFIX): each for each in known}  # or all would be near to each other
+        near = get_close_matches(name.removeprefix(_PREFIX), own, n=1)
+        hint = f'did you mean "{own[near[0]]}"? ' if near else ""
         return FunctionNotFound(
             "no such function is installed", function=name, hint=f"{hint}To see all: planform function list"
         )
