@@ -171,15 +171,18 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         await composites.expect(await _definitions(parts.client))
         population.started()
         selectors = parts.features.enabled("FunctionRevisionSelectors")
-        users = FunctionUsers(parts.plane, population, functions, metrics=parts.metrics, selectors_enabled=selectors)
+        actions = Actions(bench, parts.phase_functions)
+        users = FunctionUsers(
+            parts.plane, population, functions, actions.uses, metrics=parts.metrics, selectors_enabled=selectors
+        )
         users.start()
         installed = FunctionController(bench, functions, packaging, users, external=parts.external_functions)
-        actions = Actions(bench, parts.phase_functions)
 
         async def lead() -> None:
             UsageController(bench, parts.usage_guard).start()
             if served is not None:
                 await served.stop()
+            await actions.count_uses()
             installed.start()
             if packaging is not None:
                 assert data is not None

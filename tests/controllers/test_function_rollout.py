@@ -224,7 +224,7 @@ async def test_a_revision_that_is_used_is_named_before_it_is_deactivated_and_can
 
     async def warned() -> bool:
         events = (await rollout.client.list(EVENT)).items
-        return any(each.get("reason") == "RevisionInUse" and "1 XRs use it" in str(each) for each in events)
+        return any(each.get("reason") == "RevisionInUse" and "1 XRs or phases use it" in str(each) for each in events)
 
     await eventually(warned, "the warning")
 

@@ -9,16 +9,22 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import Object
-from planform.api.names import FUNCTION
+from planform.api.names import BLUEPRINT, FUNCTION, FUNCTION_REVISION
+from planform.app import Settings, open_control_plane
 from planform.blueprints.discovery import function_list
 from planform.controllers.actions import PhaseFunctions
 from planform.controllers.actionsets import ActionSetController
 from planform.controllers.packaged_phases import PackagedPhases
 from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
+from planform.errors import Invalid
 from planform.features import FeatureGates
+from planform.packages.blobs import BlobStore
+from planform.packages.building import Source, assemble
+from planform.packages.revisions import VERSION_LABEL
+from planform.packages.xpkg import package_of
 from tests.controllers.acting import SECRET, Theatre, action, phase
 from tests.harness.packaging import REPOSITORY, Installation, installing, meta, server_program
-from tests.harness.planes import embedded_bench, eventually
+from tests.harness.planes import condition_of, embedded_bench, eventually
 
 SERVER = '''"""Greets, and tells what it was sent."""
 
@@ -166,3 +172,56 @@ async def test_only_functions_for_phases_are_there_and_only_as_long_as_they_are_
     await theatre.blueprint({"plain": action(phase("p", "greet", {"name": "x"}))})
     failed = await theatre.run("plain")
     assert theatre.errors(failed) == [("p", "FunctionNotFound")]
+
+
+async def test_a_revision_that_a_blueprint_or_a_run_is_bound_to_is_in_use_and_can_be_kept(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    about = meta("Function", "greet", capabilities=["phase"])
+    blobs = BlobStore(data / "packages" / "blobs")
+    for version in ("v1.0.0", "v2.0.0"):
+        image = assemble(blobs, Source(package_of([("meta", about)])), server_program(version, SERVER))
+        blobs.remember(f"{REPOSITORY}:{version}", image.descriptor)
+
+    async with open_control_plane(Settings(data=data)) as plane:
+        client = plane.client
+
+        async def install(version: str) -> None:
+            spec = {"package": f"{REPOSITORY}:{version}", "inUsePolicy": "Retain"}
+            function = {"apiVersion": FUNCTION.api_version, "kind": FUNCTION.kind, "metadata": {"name": "greet"}}
+            await client.apply({**function, "spec": spec}, manager="user", force=True)
+
+        async def until(wanted: dict[str, tuple[str, int, str]]) -> None:
+            """Wait until these versions have such a state, so many users and that said of their use."""
+            found: dict[str, tuple[str, int, str]] = {}
+
+            async def check() -> bool:
+                found.clear()
+                for each in (await client.list(FUNCTION_REVISION)).items:
+                    version, status = each["metadata"]["labels"][VERSION_LABEL], each.get("status") or {}
+                    reason = (condition_of(each, "InUse") or {}).get("reason", "")
+                    found[version] = each["spec"]["desiredState"], status.get("users", -1), reason
+                return found == wanted
+
+            try:
+                await eventually(check, f"revisions {wanted}", seconds=60)
+            except AssertionError as error:
+                raise AssertionError(f"{error}: there are {found}") from error
+
+        await install("v1.0.0")
+        await until({"v1.0.0": ("Active", 0, "NotChosen")})
+        pinned = phase("p", "greet", {"name": "you"}, funcVersion="v1.0.0")
+        blueprint = {"apiVersion": BLUEPRINT.api_version, "kind": BLUEPRINT.kind, "actions": {"hail": action(pinned)}}
+
+        async def written() -> bool:
+            try:
+                await client.create({**blueprint, "metadata": {"name": "greetings", "namespace": "default"}})
+            except Invalid:  # the function is not known to phases yet
+                return False
+            return True
+
+        await eventually(written, "the Blueprint", seconds=60)
+        await until({"v1.0.0": ("Active", 1, "BoundToPhases")})
+        await install("v2.0.0")
+        await until({"v1.0.0": ("Active", 1, "BoundToPhases"), "v2.0.0": ("Active", 0, "NotChosen")})
+        await client.delete(BLUEPRINT, "greetings", namespace="default")
+        await until({"v1.0.0": ("Inactive", 0, "NotChosen"), "v2.0.0": ("Active", 0, "NotChosen")})

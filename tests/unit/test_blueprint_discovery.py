@@ -15,6 +15,7 @@ from planform.blueprints.children import NoChild, child_of
 from planform.blueprints.contract import PhaseFunction
 from planform.blueprints.discovery import answer
 from planform.blueprints.logs import PhaseLogs
+from planform.blueprints.model import encode_locks
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.blueprints.versions import parse_versions
 from planform.client.informer import Change
@@ -136,6 +137,22 @@ def test_uses_are_counted_by_pins_and_by_runs_that_go_on() -> None:
     uses._action_set(told("ActionSet", "s", status={**running, "state": "complete"}))
     uses._blueprint(told("Blueprint", "b", "DELETED"))
     assert uses("Wait", "v0.0.0") == {"blueprints": 0, "actionSets": 0}
+
+
+def test_what_a_locked_blueprint_was_bound_to_is_in_use_and_whoever_asks_hears_of_changes() -> None:
+    uses, heard = FunctionUses(), list[str]()
+    uses.subscribe(heard.append)
+    actions = {"a": {"phases": [{"func": "Wait", "name": "p", "args": {}}]}}
+    locks = {"planform.dev/function-versions": encode_locks({"a/p/Wait": "v1.0.0"})}
+    metadata = {"name": "b", "namespace": "n", "annotations": locks}
+    free = {"kind": "Blueprint", "metadata": metadata, "actions": actions}
+    uses._blueprint(Change("ADDED", free))
+    assert (uses("Wait", "v1.0.0")["blueprints"], heard) == (0, [])
+    for _ in range(2):
+        uses._blueprint(Change("MODIFIED", {**free, "versionPolicy": "Lock"}))
+    assert (uses("Wait", "v1.0.0")["blueprints"], heard) == (1, ["Wait"])
+    uses._blueprint(Change("DELETED", free))
+    assert (uses("Wait", "v1.0.0")["blueprints"], heard) == (0, ["Wait", "Wait"])
 
 
 # ActionSets from ActionSets

@@ -26,7 +26,8 @@ _HEALTH = ("RevisionHealthy", "RuntimeHealthy")
 def revisions(name: str, output: str, kubeconfig: Path | None, context: str) -> None:
     """Show the revisions of the function NAME, the newest first; `*` marks the one that it means now.
 
-    USERS counts the XRs that have a step which chooses the revision.
+    USERS counts the XRs that have a step which chooses the revision, and the Blueprints and ActionSets that have a
+    phase which is bound to it.
     """
     function, found = run(kubeconfig, context, lambda connected: _read(connected, name))
     shown = [summary(each, function) for each in found]
@@ -142,7 +143,8 @@ def lines(told: Mapping[str, Any]) -> Iterable[str]:
         yield f"  Image:         {each['image']}"
         yield f"  Endpoint:      {each['endpoint'] or 'none'}"
         if each["users"] is not None:
-            yield f"  Used by:       {each['users']} XRs"
+            who = "XRs, Blueprints and ActionSets" if "phase" in each["capabilities"] else "XRs"
+            yield f"  Used by:       {each['users']} {who}"
         if each["capabilities"]:
             yield f"  Capabilities:  {', '.join(each['capabilities'])}"
         if each["labels"]:

@@ -1,58 +1,80 @@
-"""Who uses which version of a function: Blueprints that pin it, and ActionSets whose runs are bound to it.
+"""Who uses which version of a function: Blueprints that are bound to it, and ActionSets whose runs are.
 
-Kept up to date by two watches, so that discovery can tell whether a version may go. It counts; it names nobody.
+Kept up to date by two watches, so that discovery can tell whether a version may go, and no package's revision goes that
+is used. It counts; it names nobody. As long as there is nothing to count, nothing of blueprints is loaded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from planform.api.names import ACTION_SET, BLUEPRINT
-from planform.blueprints.registry import version_text
-from planform.blueprints.validation import is_over
 from planform.client.informer import Change, ObjectKey
 from planform.functions.semver import parse_semver
 from planform.reconcile.plane import Plane
+from planform.reconcile.sources import Subscription
 
 Use = tuple[str, str]
 """A function and its version."""
 
 
 class FunctionUses:
-    """Counts by function and version. `start` once; asking costs a look-up."""
+    """Counts by function and version. Starting it twice is harmless; asking costs a look-up."""
 
     def __init__(self) -> None:
         self._by_blueprint: dict[ObjectKey, frozenset[Use]] = {}
         self._by_action_set: dict[ObjectKey, frozenset[Use]] = {}
         self._counts: dict[str, Counter[Use]] = {"blueprints": Counter(), "actionSets": Counter()}
+        self._watches: tuple[Subscription, ...] = ()
+        self._subscribers: list[Callable[[str], None]] = []
 
     def start(self, plane: Plane) -> None:
-        plane.subscribe(BLUEPRINT, self._blueprint)
-        plane.subscribe(ACTION_SET, self._action_set)
+        if not self._watches:
+            self._watches = (
+                plane.subscribe(BLUEPRINT, self._blueprint),
+                plane.subscribe(ACTION_SET, self._action_set),
+            )
+
+    async def synced(self) -> None:
+        """Wait until all that there was at the start is counted."""
+        for watch in self._watches:
+            await watch.synced()
+
+    def subscribe(self, callback: Callable[[str], None]) -> None:
+        """Tell `callback` each function whose counts are others now."""
+        self._subscribers.append(callback)
 
     def __call__(self, function: str, version: str) -> Mapping[str, int]:
         return {name: counts[(function, version)] for name, counts in self._counts.items()}
 
     def _blueprint(self, change: Change) -> None:
-        uses = frozenset(_pins(change.object)) if change.type != "DELETED" else frozenset()
+        gone = change.type == "DELETED"
+        uses: frozenset[Use] = frozenset() if gone else frozenset((*_pins(change.object), *_locks(change.object)))
         self._note("blueprints", self._by_blueprint, change.key, uses)
 
     def _action_set(self, change: Change) -> None:
+        from planform.blueprints.validation import is_over
+
         ended = change.type == "DELETED" or is_over(change.object)
         uses = frozenset() if ended else frozenset(_bound(change.object))
         self._note("actionSets", self._by_action_set, change.key, uses)
 
     def _note(self, name: str, known: dict[ObjectKey, frozenset[Use]], key: ObjectKey, uses: frozenset[Use]) -> None:
-        counts = self._counts[name]
-        counts.subtract(known.pop(key, ()))
+        counts, before = self._counts[name], known.pop(key, frozenset())
+        counts.subtract(before)
         counts.update(uses)
         if uses:
             known[key] = uses
+        for function in sorted({function for function, _ in before ^ uses}):
+            for callback in self._subscribers:
+                callback(function)
 
 
 def _pins(blueprint: Mapping[str, Any]) -> Iterator[Use]:
+    from planform.blueprints.registry import version_text
+
     actions = blueprint.get("actions")
     for action in actions.values() if isinstance(actions, Mapping) else ():
         phases = [*(action.get("phases") or ()), *([action["deferPhase"]] if action.get("deferPhase") else ())]
@@ -60,6 +82,24 @@ def _pins(blueprint: Mapping[str, Any]) -> Iterator[Use]:
             number = parse_semver(str(phase.get("funcVersion") or ""))
             if number is not None:
                 yield str(phase.get("func") or ""), version_text(number)
+
+
+def _locks(blueprint: Mapping[str, Any]) -> Iterator[Use]:
+    """What a Blueprint whose policy is Lock keeps its other phases on."""
+    if blueprint.get("versionPolicy") != "Lock":
+        return
+    from planform.blueprints.errors import BlueprintInvalid
+    from planform.blueprints.model import parse_blueprint
+    from planform.blueprints.planning import bound_version
+
+    try:
+        parsed = parse_blueprint(blueprint)
+    except BlueprintInvalid:
+        return  # nobody can run it
+    for action in parsed.actions.values():
+        for phase in action.all_phases:
+            if not phase.pin and (version := bound_version(parsed, action, phase)):
+                yield phase.function, version
 
 
 def _bound(action_set: Mapping[str, Any]) -> Iterator[Use]:

@@ -115,10 +115,15 @@ class Actions:
         self._running = True
         from planform.controllers.actionsets import ActionSetController
 
-        self.uses.start(self._bench.plane)
+        self.uses.start(self._bench.plane)  # unless it counts already
         ActionSetController(self._bench, self._functions.catalogue, here=self._functions.here, logs=self.logs).start()
         for subscription in self._waiting:
             subscription.close()
+
+    async def count_uses(self) -> None:
+        """Know from now on who uses which version of a function, before ActionSets run and whether any do."""
+        self.uses.start(self._bench.plane)
+        await self.uses.synced()
 
     @cached_property
     def uses(self) -> FunctionUses:

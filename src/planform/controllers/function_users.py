@@ -1,7 +1,9 @@
-"""Which function revisions live XRs use: counted from the composition revisions that they follow.
+"""Which function revisions are used, by live XRs and by phases.
 
 An XR follows a revision of its Composition, whose steps choose function revisions. Counting what they choose now needs
 no run of any pipeline, so it is right from the moment all XRs are known, and for XRs that fail as well.
+
+A phase is bound to a version of its function by its Blueprint, or by the ActionSet that runs it.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from planform.api.names import COMPOSITION_NAME_LABEL, COMPOSITION_REVISION
 from planform.client.informer import Change
 from planform.composition.modes import InvalidComposition, pipeline_of
 from planform.composition.revisions import composition_label
 from planform.controllers.function_catalogue import LiveFunctions
+from planform.controllers.packaged_phases import CAPABILITY
 from planform.controllers.population import Population
 from planform.functions.errors import ResolutionError
 from planform.functions.resolution import Request, resolve
@@ -33,6 +36,14 @@ class _Step:
     selector: tuple[tuple[str, str], ...]
 
 
+class PhaseUses(Protocol):
+    """Whoever knows how many Blueprints and ActionSets are bound to a version of a function."""
+
+    def __call__(self, function: str, version: str) -> Mapping[str, int]: ...
+
+    def subscribe(self, callback: Callable[[str], None]) -> None: ...
+
+
 class FunctionUsers:
     """Counts on demand; tells of functions whose counts may be others."""
 
@@ -41,6 +52,7 @@ class FunctionUsers:
         plane: Plane,
         population: Population,
         live: LiveFunctions,
+        phases: PhaseUses | None = None,
         *,
         metrics: Registry | None = None,
         selectors_enabled: bool = True,
@@ -48,6 +60,7 @@ class FunctionUsers:
         self._plane = plane
         self._population = population
         self._live = live
+        self._phases = phases
         self._selectors_enabled = selectors_enabled
         self._steps: dict[str, tuple[str, tuple[_Step, ...]]] = {}  # of each composition revision: its label, its steps
         self._names: dict[str, set[str]] = {}  # by label: the Compositions that XRs name
@@ -66,6 +79,8 @@ class FunctionUsers:
         if self._subscription is None:
             self._subscription = self._plane.subscribe(COMPOSITION_REVISION, self._revision_changed)
             self._population.subscribe(self._composition_moved, self._tell_all)
+            if self._phases is not None:
+                self._phases.subscribe(self._phases_moved)
 
     def subscribe(self, callback: Callable[[str], None]) -> None:
         """Tell `callback` each function whose users may be others now."""
@@ -87,6 +102,15 @@ class FunctionUsers:
                     for name in names - {""}:
                         found[name] += count
         return found
+
+    def phases(self, function: str) -> Mapping[str, int]:
+        """How many Blueprints and ActionSets are bound to each revision of a function that phases call."""
+        versions = [each for each in self._live.catalogue.versions(function) if each.can(CAPABILITY)]
+        if self._phases is None or not versions:
+            return {}
+        from planform.controllers.packaged_calls import by_tag
+
+        return {each.id: sum(self._phases(function, tag).values()) for tag, each in by_tag(versions).items()}
 
     def compositions(self, function: str) -> frozenset[str]:
         """The composition revisions that have a step of the function, whichever revision of it the step chooses."""
@@ -137,6 +161,10 @@ class FunctionUsers:
         label = composition_label(composition)
         self._names.setdefault(label, set()).add(composition)
         self._tell({step.function for of, steps in self._steps.values() if of == label for step in steps})
+
+    def _phases_moved(self, function: str) -> None:
+        if function in self._live.catalogue.functions:  # others came with planform
+            self._tell({function})
 
     def _tell_all(self) -> None:
         self._tell({step.function for _, steps in self._steps.values() for step in steps})

@@ -168,15 +168,17 @@ class FunctionController(PackageController):
     # -- how a revision is
 
     async def _examine(self, revision: Object) -> Examined:
-        users = self._count(revision)
-        more: dict[str, Any] = {} if users is None else {"users": users}
         annotations = annotations_of(revision)
         if DIGEST_ANNOTATION in annotations and not runs_elsewhere(annotations):
             examined = await self._examine_package(revision)
         else:
             examined = await self._examine_elsewhere(revision)
-        in_use = () if users is None else (_in_use(users),)
-        return replace(examined, told={**examined.told, **more}, users=users or 0, conditions=in_use)
+        if self._users is None or not self._users.complete():
+            return examined
+        name, function = revision["metadata"]["name"], str(revision["metadata"]["labels"].get(PACKAGE_LABEL))
+        xrs, phases = self._users.users(function).get(name, 0), self._users.phases(function).get(name, 0)
+        told, conditions = {**examined.told, "users": xrs + phases}, [_in_use(xrs, phases)]
+        return replace(examined, told=told, users=xrs + phases, conditions=conditions)
 
     async def _examine_elsewhere(self, revision: Object) -> Examined:
         """A function of ours, or one that somebody else runs."""
@@ -279,13 +281,6 @@ class FunctionController(PackageController):
 
     # -- what is said of all of them
 
-    def _count(self, revision: Object) -> int | None:
-        """How many XRs choose the revision; None as long as that is not known."""
-        if self._users is None or not self._users.complete():
-            return None
-        metadata = revision["metadata"]
-        return self._users.users(str(metadata["labels"].get(PACKAGE_LABEL))).get(metadata["name"], 0)
-
     async def _told(self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined]) -> Object:
         active = sorted(
             (each for each in revisions.values() if each["spec"]["desiredState"] == ACTIVE),
@@ -324,10 +319,12 @@ class FunctionController(PackageController):
             self._packaging.host.forget(revision)
 
 
-def _in_use(users: int) -> XrCondition:
+def _in_use(xrs: int, phases: int) -> XrCondition:
     """How many they are changes too often for a condition; `status.users` says so."""
-    if users:
+    if xrs:
         return XrCondition("InUse", "True", "ChosenByPipelines", "pipelines of XRs choose it")
+    if phases:
+        return XrCondition("InUse", "True", "BoundToPhases", "phases of Blueprints or ActionSets are bound to it")
     return XrCondition("InUse", "False", "NotChosen")
 
 

@@ -39,6 +39,15 @@ LONGEST_START: Final = 60.0
 """Seconds that it waits for a runtime that has just been started, as all are with the control plane."""
 
 
+def by_tag(versions: Iterable[Version]) -> dict[str, Version]:
+    """What each version that a phase may name means: of two with one tag the one that is active, or else the newer."""
+    found: dict[str, Version] = {}
+    for version in sorted(versions, key=lambda each: (each.active, each.number)):
+        number = parse_semver(version.semver)
+        found[UNVERSIONED if number is None else version_text(number)] = version
+    return found
+
+
 @dataclass(frozen=True)
 class PackagedCalls:
     """What it takes to call them: pipelines, and the functions there are."""
@@ -48,12 +57,9 @@ class PackagedCalls:
 
     def declared(self, versions: Iterable[Version]) -> Iterator[PhaseFunction]:
         """The active versions of one function as phases know them; of two with one tag, the newer."""
-        by_tag: dict[str, Version] = {}
-        for version in sorted(versions, key=lambda each: each.number):
-            number = parse_semver(version.semver)
-            by_tag[UNVERSIONED if number is None else version_text(number)] = version
-        stable = max(by_tag.values(), key=lambda each: (each.is_stable, each.number))
-        for tag, version in by_tag.items():
+        tagged = by_tag(versions)
+        stable = max(tagged.values(), key=lambda each: (each.is_stable, each.number))
+        for tag, version in tagged.items():
             yield PhaseFunction(
                 name=version.function,
                 run=partial(self._call, version),

@@ -72,7 +72,7 @@ def function() -> Object:
             "revision": number("Its number."),
             "healthy": flag("Whether it can be called."),
             "endpoint": text("Where it serves."),
-            "users": number("How many XRs have a step that chooses it."),
+            "users": number("How many XRs have a step, or Blueprints and ActionSets a phase, that chooses it."),
         },
         required=["name", "revision"],
     )
@@ -102,7 +102,7 @@ def function_revision() -> Object:
     """One version of an installed function."""
     told = {
         "endpoint": text("Where the function listens."),
-        "users": number("How many XRs have a step that chooses this revision."),
+        "users": number("How many XRs have a step, or Blueprints and ActionSets a phase, that chooses this revision."),
         **_certificates(),
     }
     schema = _revision("One version of a function. Several can be active at once.", _runtime(), told)

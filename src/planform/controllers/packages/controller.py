@@ -265,7 +265,8 @@ class PackageController:
         for name in sorted(revisions, key=lambda each: (each not in active, each)):
             users = examined[name].users
             if name not in active and users and revisions[name]["spec"]["desiredState"] == ACTIVE:
-                message = f'revision "{name}" is deactivated while {users} XRs use it: more than activeRevisionLimit'
+                used = f'revision "{name}" is deactivated while {users} XRs or phases use it'
+                message = f"{used}: more than activeRevisionLimit"
                 self._bench.events.record(package, "Warning", "RevisionInUse", message, by=self._name)
             await self._set_state(package, revisions, name, ACTIVE if name in active else INACTIVE)
 
