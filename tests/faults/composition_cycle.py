@@ -71,6 +71,9 @@ def resources(region: str) -> dict[str, str]:
 class Cycle:
     """One XR's life on a running control plane. `claimed` is the variant with a claim."""
 
+    delete_policy = "Foreground"
+    """The claim's: whether it goes after its XR, or before."""
+
     def __init__(self, plane: ControlPlane, *, claimed: bool) -> None:
         self.plane = plane
         self.client = plane.client
@@ -84,22 +87,26 @@ class Cycle:
 
     async def define(self) -> None:
         """The XRD and its Composition, once for all cycles."""
+        await self.client.create(self.xrd())
+        xrd = await self.client.get(XRD, f"xapps.{GROUP}")
+        await until_condition(self.client, xrd, "Offered" if self.claimed else "Established")
+        await until_condition(self.client, await self.client.create(self.composition()), "Synced")
+
+    def xrd(self) -> Object:
         free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": free}}}
         version = {"name": "v1", "served": True, "referenceable": True, "schema": schema}
         spec: Object = {"group": GROUP, "names": {"kind": "XApp", "plural": "xapps"}, "versions": [version]}
         if self.claimed:
             spec |= {"scope": "LegacyCluster", "claimNames": {"kind": "App", "plural": "apps"}}
-        await self.client.create(
-            {
-                "apiVersion": f"{XRD.group}/{'v1' if self.claimed else 'v2'}",
-                "kind": XRD.kind,
-                "metadata": {"name": f"xapps.{GROUP}"},
-                "spec": spec,
-            }
-        )
-        xrd = await self.client.get(XRD, f"xapps.{GROUP}")
-        await until_condition(self.client, xrd, "Offered" if self.claimed else "Established")
+        return {
+            "apiVersion": f"{XRD.group}/{'v1' if self.claimed else 'v2'}",
+            "kind": XRD.kind,
+            "metadata": {"name": f"xapps.{GROUP}"},
+            "spec": spec,
+        }
+
+    def composition(self) -> Object:
         pipeline_input = {
             "apiVersion": "gotemplating.fn.crossplane.io/v1beta1",
             "kind": "GoTemplate",
@@ -119,7 +126,7 @@ class Cycle:
         }
         if self.claimed:
             composition["spec"]["writeConnectionSecretsToNamespace"] = "default"
-        await until_condition(self.client, await self.client.create(composition), "Synced")
+        return composition
 
     # -- what the user does
 
@@ -129,7 +136,7 @@ class Cycle:
         if phase == "create" and found is None:
             spec: Object = {"region": REGIONS[phase]}
             if self.claimed:
-                spec |= {"writeConnectionSecretToRef": {"name": "details"}, "compositeDeletePolicy": "Foreground"}
+                spec |= {"writeConnectionSecretToRef": {"name": "details"}, "compositeDeletePolicy": self.delete_policy}
             metadata = {"name": NAME, "namespace": "default"}
             await self.client.create(
                 {"apiVersion": self.own.api_version, "kind": self.own.kind, "metadata": metadata, "spec": spec}

@@ -75,7 +75,7 @@ def start_chores(
 
     garbage = GarbageCollector(core, controller, poll_interval=poll_interval)
     chores: tuple[Chore, ...] = (
-        CrdChore(core, controller),
+        CrdChore(core, controller, garbage.owes),
         NamespaceChore(core, controller),
         ServiceAccountChore(core, controller),
         RoleAggregation(core, controller),

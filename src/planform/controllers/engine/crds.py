@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -19,14 +19,21 @@ from planform.store import Change, ChangeType, Key
 
 _CRD = gvk("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 _MANAGER = "planform-crds"
+_LOOK_AGAIN = 0.1
+_PATIENCE = 30.0  # seconds; what may not be deleted does not hold up a CRD for ever
 
 
 class CrdChore:
     """Keys are names of CRDs, which are also the store's names of their resources."""
 
-    def __init__(self, core: Core, controller: Callable[..., Controller[Any]]) -> None:
+    def __init__(
+        self, core: Core, controller: Callable[..., Controller[Any]], owes: Callable[[str, str], Awaitable[bool]]
+    ) -> None:
+        """`owes` says of a kind, by group and name, that something its objects owned is still to be collected."""
         self._core = core
+        self._owes = owes
         self._terminating: set[str] = set()
+        self._empty_since: dict[str, float] = {}  # of CRDs without objects that wait for what those owned
         self.controller: Controller[str] = controller("crds", self._reconcile, 4)
 
     def begin(self) -> None:
@@ -41,6 +48,7 @@ class CrdChore:
             if key.resource == crds.RESOURCE:
                 if change.type is ChangeType.DELETED:
                     self._terminating.discard(key.name)
+                    self._empty_since.pop(key.name, None)
                     self._reconsider(orjson.loads(change.value)["spec"]["group"])
                 else:
                     self._look(key.name, orjson.loads(change.value))
@@ -65,9 +73,8 @@ class CrdChore:
             return Result()
         crd: Object = orjson.loads(entry.value)
         if is_terminating(crd):
-            await self._empty(name, crd)
-        else:
-            await self._establish(name)
+            return await self._empty(name, crd)
+        await self._establish(name)
         return Result()
 
     async def _establish(self, name: str) -> None:
@@ -138,9 +145,9 @@ class CrdChore:
                     "shortNames": list(kind.short_names),
                 }
 
-    async def _empty(self, name: str, crd: Object) -> None:
+    async def _empty(self, name: str, crd: Object) -> Result:
         if crds.CLEANUP_FINALIZER not in crd["metadata"].get("finalizers", ()):
-            return
+            return Result()
         core = self._core
         if core.store.count(name):
             served = crds.storage_kind(crd, int(crd["metadata"]["resourceVersion"]))
@@ -161,10 +168,21 @@ class CrdChore:
 
         await self._write_status(name, change)
         # What was created before the deletion could be seen is committed by now, since the status is.
-        if not core.store.count(name):
+        if core.store.count(name):
+            if not left:
+                self.controller.queue.add(name)
+        elif await self._is_owed(name, crd):
+            return Result(requeue_after=_LOOK_AGAIN)
+        else:
             await self._remove_finalizer(name)
-        elif not left:
-            self.controller.queue.add(name)
+        return Result()
+
+    async def _is_owed(self, name: str, crd: Object) -> bool:
+        """Whether to wait for what the objects owned: who finds it later could not tell that its owner is gone."""
+        now = self._core.clock.monotonic()
+        if now - self._empty_since.setdefault(name, now) > _PATIENCE:
+            return False
+        return await self._owes(crd["spec"]["group"], crd["spec"]["names"]["kind"])
 
     async def _remove_finalizer(self, name: str) -> None:
         def change(current: Object) -> Object:

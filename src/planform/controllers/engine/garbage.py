@@ -159,6 +159,25 @@ class GarbageCollector:
                 if waiting is not None:
                     self.controller.queue.add(waiting)
 
+    async def owes(self, group: str, kind: str) -> bool:
+        """Whether something is still to be collected that objects of this kind owned, of which none is left.
+
+        Once the kind is not served, only this process knows that those owners are gone: after a crash nobody would.
+        """
+        if not await self._knows_all():
+            return True
+        for done, (key, owners) in enumerate(list(self._owners.items())):
+            if done % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            if any(owner.kind == kind and gvk(owner.api_version, kind).group == group for owner in owners):
+                entry, served = self._core.store.get(key), self._served(key)
+                if entry is None or served is None or _decode(entry.value).metadata.deletion_timestamp:
+                    continue
+                standing = self._standing(served, key)
+                if standing is not None and standing.dangling:
+                    return True
+        return False
+
     # -- the decision for one object
 
     async def _reconcile(self, key: Key) -> Result:
