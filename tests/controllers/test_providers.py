@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import PROVIDER, RUNTIME_CONFIG
+from planform.api.names import PROVIDER, PROVIDER_REVISION, RUNTIME_CONFIG
 from planform.apiserver.pki import Pki
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.clock import SystemClock
@@ -228,6 +228,7 @@ async def test_a_provider_runs_with_the_arguments_and_variables_of_its_runtime_c
         "name": "package-runtime",
         "args": ["--poll=1m", "--debug"],
         "env": [{"name": "REGION", "value": "north"}],
+        "resources": {"limits": {"cpu": "500m"}},
     }
     await plane.client.create(
         {
@@ -240,6 +241,8 @@ async def test_a_provider_runs_with_the_arguments_and_variables_of_its_runtime_c
     provider = await install(plane, "v1", runtimeConfigRef={"name": "mine"})
     await until_condition(plane.client, provider, "Healthy")
     assert (await made_by(plane, "one"))["told"] == ["north", "--poll=1m", "--debug"]
+    [revision] = (await plane.client.list(PROVIDER_REVISION)).items
+    assert "resources.limits.cpu (no process is held" in str((condition_of(revision, "RuntimeHealthy") or {})["message"])
 
 
 async def test_two_providers_of_one_package_do_not_share_its_kinds(plane: ControlPlane, tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_of_a_runtime_configuration_what_applies_is_taken_and_the_rest_is_named(
     assert settings.ignored == (
         "image",
         "env.valueFrom",
-        "resources.limits.cpu",
+        "resources.limits.cpu (no process is held to a share of the CPU; limit the service that planform runs as)",
         "containers beside package-runtime",
         "nodeSelector of the pod",
         "strategy of the deployment",

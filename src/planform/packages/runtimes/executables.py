@@ -21,6 +21,9 @@ RUNTIME_CONTAINER: Final = "package-runtime"
 _PYTHONS: Final = ("python", "python3")
 _ROOT: Final = "{root}"
 _MOST_REPLICAS: Final = 32
+_NO_SHARE: Final = " (no process is held to a share of the CPU; limit the service that planform runs as)"
+"""A process can be limited in how long it computes in all, which would end a server. A share of the CPU takes a cgroup,
+and that of a service is ours to divide only if it was delegated, and nothing runs in it but what we put below."""
 _IN_DIRECTORY: Final = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')
 
 
@@ -150,7 +153,8 @@ def _ignored_of_container(runtime: Mapping[str, Any], variables: Iterable[Object
     if any("valueFrom" in each for each in variables):
         yield "env.valueFrom"
     resources = runtime.get("resources") or {}
-    yield from (f"resources.limits.{name}" for name in _others(resources.get("limits") or {}, "memory"))
+    for name in _others(resources.get("limits") or {}, "memory"):
+        yield f"resources.limits.{name}{_NO_SHARE if name == 'cpu' else ''}"
     yield from (f"resources.{name}" for name in _others(resources, "limits"))
 
 
