@@ -242,7 +242,8 @@ async def test_a_provider_runs_with_the_arguments_and_variables_of_its_runtime_c
     await until_condition(plane.client, provider, "Healthy")
     assert (await made_by(plane, "one"))["told"] == ["north", "--poll=1m", "--debug"]
     [revision] = (await plane.client.list(PROVIDER_REVISION)).items
-    assert "resources.limits.cpu (no process is held" in str((condition_of(revision, "RuntimeHealthy") or {})["message"])
+    told = str((condition_of(revision, "RuntimeHealthy") or {})["message"])
+    assert "resources.limits.cpu (no process is held to a share" in told
 
 
 async def test_two_providers_of_one_package_do_not_share_its_kinds(plane: ControlPlane, tmp_path: Path) -> None:
