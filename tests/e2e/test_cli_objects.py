@@ -108,6 +108,16 @@ def test_get_selects(planform: Program, apply: Apply) -> None:
     assert (none.out, none.err.startswith("no configmaps in namespace ")) == ("", True)
 
 
+def test_get_shows_several_kinds_in_one_document(planform: Program, apply: Apply, widgets: None) -> None:
+    apply(config_map("a"), widget("w"))
+    shown = planform("get", "cm,widgets", "-o", "json").json()
+    assert [item["kind"] for item in shown["items"]] == ["ConfigMap", "Widget"]
+    assert yaml.safe_load(planform("get", "cm,widgets", "-o", "yaml").out) == shown
+    assert planform("get", "cm,widgets", "-o", "name").lines == ["configmap/a", "widget.e2e.planform.dev/w"]
+    assert planform("get", "cm,widgets").lines[2] == "", "a table for each"
+    assert "--watch follows all objects of one kind" in planform("get", "cm,widgets", "-w", code=2).err
+
+
 def test_get_of_what_is_not_there_fails_with_a_hint(planform: Program) -> None:
     assert planform("get", "cm", "nope", code=1).err == 'error: configmaps "nope" not found\n'
     unknown = planform("get", "configmapz", code=2).err
@@ -127,11 +137,8 @@ def test_get_watches_until_interrupted(planform: Program, apply: Apply) -> None:
     apply(config_map("a"))
     with planform.following("get", "cm", "-w") as watch:
         watch.until("a ")
-        for number in range(100):  # the watch begins a moment after the table
-            apply(config_map("b", {"n": str(number)}))
-            if watch.has_line(0.3):
-                break
-        assert "configmap/b" in watch.until("configmap/b")
+        apply(config_map("b"))
+        assert watch.until("configmap/b").split() == ["ADDED", "configmap/b"], "also if it comes before the watch does"
         planform("delete", "cm", "b")
         assert watch.until("DELETED").split() == ["DELETED", "configmap/b"]
         watch.process.send_signal(signal.SIGINT)

@@ -99,6 +99,11 @@ def connection_options(command: F) -> F:
     )(command)
 
 
+def namespace_options(command: F) -> F:
+    command = click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace.")(command)
+    return click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")(command)
+
+
 def run(
     kubeconfig: Path | None, context: str, action: Callable[[Connected], Awaitable[T]], *, timeout: float = 30.0
 ) -> T:

@@ -28,7 +28,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "get": ("planform.cli.objects", "Show objects."),
     "describe": ("planform.cli.objects", "Show one object with its conditions and events."),
     "delete": ("planform.cli.objects", "Delete objects."),
-    "events": ("planform.cli.objects", "Show what happened, newest last."),
+    "events": ("planform.cli.events", "Show what happened, newest last."),
     "wait": ("planform.cli.objects", "Wait for a condition, a field or a deletion."),
     "trace": ("planform.cli.trace", "Show what an object is made of, as a tree."),
     "explain-run": ("planform.cli.explain_run", "Show what each step of a pipeline run did, and why."),

@@ -1,32 +1,33 @@
-"""`planform apply|get|describe|delete|events|wait`: enough for a user who has no kubectl."""
+"""`planform apply|get|describe|delete|wait`: with `events`, enough for a user who has no kubectl."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-from planform.api.kinds import GroupVersionKind, Kind, Object, gvk, gvk_of
-from planform.cli.connection import MANAGER, Connected, connection_options, run
+from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
+from planform.api.names import EVENT
+from planform.cli.connection import MANAGER, Connected, connection_options, namespace_options, run
 from planform.cli.describing import describe_object
 from planform.cli.durations import duration_option
 from planform.cli.manifests import read_manifests
-from planform.cli.output import output_option, say, table, write_data
-from planform.cli.showing import as_list, full_name, list_kinds, none_found, show_changes, show_objects, show_tables
+from planform.cli.output import output_option, say, write_data
+from planform.cli.showing import (
+    as_list,
+    full_name,
+    list_kinds,
+    none_found,
+    show_changes,
+    show_objects,
+    show_tables,
+    version_of,
+)
 from planform.cli.waiting import Goal, WaitTimedOut, parse_goal
 from planform.client.protocol import Propagation
 from planform.errors import ApiError, ApplyConflict, NotFound, PlanformError, UsageError
-
-F = TypeVar("F", bound=Callable[..., Any])
-_EVENT = gvk("v1", "Event")
-
-
-def namespace_options(command: F) -> F:
-    command = click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace.")(command)
-    return click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")(command)
 
 
 @click.command()
@@ -112,20 +113,28 @@ def get(
         run(kubeconfig, context, lambda connected: list_kinds(connected, output))
         return
     words, names = _targets(what)
+    if watching and (len(words) > 1 or len(names) > 1):
+        raise UsageError(
+            "--watch follows all objects of one kind, or one of them", hint=f"planform get {words[0]} --watch"
+        )
 
     async def act(connected: Connected) -> None:
         where = "" if all_namespaces else namespace or connected.namespace
-        for word in words:
-            kind = await connected.find_kind(word)
-            place = where if kind.namespaced else ""
-            if output in ("table", "wide"):
+        kinds = [await connected.find_kind(word) for word in words]
+        places = [(kind, where if kind.namespaced else "") for kind in kinds]
+        # Asked for before anything is shown: a change meanwhile is rather shown twice than never.
+        since = await version_of(connected, *places[0]) if watching else ""
+        if output in ("table", "wide"):
+            for number, (kind, place) in enumerate(places):
+                if number:
+                    click.echo()
                 await show_tables(
                     connected, kind, place, names, selector, field_selector, output == "wide", all_namespaces
                 )
-            else:
-                await show_objects(connected, kind, place, names, selector, field_selector, output)
-            if watching:
-                await show_changes(connected, kind, place, names, selector, field_selector, output)
+        else:
+            await show_objects(connected, places, names, selector, field_selector, output)
+        if watching:
+            await show_changes(connected, *places[0], names, selector, field_selector, output, since)
 
     run(kubeconfig, context, act)
 
@@ -146,7 +155,7 @@ def describe(what: Sequence[str], namespace: str, kubeconfig: Path | None, conte
         for number, name in enumerate(names):
             obj = await connected.client.get(kind.gvk, name, namespace=place)
             fields = f"involvedObject.uid={obj['metadata']['uid']}"
-            happened = await connected.client.list(_EVENT, namespace=place, fields=fields)
+            happened = await connected.client.list(EVENT, namespace=place, fields=fields)
             click.echo(("\n" if number else "") + describe_object(obj, happened.items))
 
     run(kubeconfig, context, act)
@@ -230,51 +239,6 @@ def delete(
                 say(f"waiting for {kind.singular}/{name}: {', '.join(left['metadata'].get('finalizers', ['-']))}")
                 await _until(connected, kind, place, name, parse_goal("delete"), timeout, told=True)
         _report(failures)
-
-    run(kubeconfig, context, act)
-
-
-@click.command()
-@click.option("--for", "target", default="", metavar="KIND/NAME", help="Only what concerns this object.")
-@click.option("-w", "--watch", "watching", is_flag=True, help="Go on and show new ones.")
-@namespace_options
-@output_option("table", "json", "yaml")
-@connection_options
-def events(
-    target: str,
-    watching: bool,
-    namespace: str,
-    all_namespaces: bool,
-    output: str,
-    kubeconfig: Path | None,
-    context: str,
-) -> None:
-    """Show what happened, newest last."""
-    word, _, named = target.partition("/")
-    if target and not (word and named):
-        raise UsageError(f'"{target}" is not KIND/NAME', hint="planform events --for KIND/NAME")
-
-    async def act(connected: Connected) -> None:
-        where = "" if all_namespaces else namespace or connected.namespace
-        fields = ""
-        if target:
-            kind = await connected.find_kind(word)
-            fields = f"involvedObject.kind={kind.kind},involvedObject.name={named}"
-        found = await connected.client.list(_EVENT, namespace=where, fields=fields)
-        ordered = sorted(found.items, key=_last_seen)
-        if output != "table":
-            write_data(as_list(ordered), output)
-        elif ordered:
-            click.echo(table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"), [_event_row(e) for e in ordered]))
-        elif not watching:
-            say("no events")
-        if watching:
-            async with connected.client.watch(
-                _EVENT, namespace=where, fields=fields, resource_version=found.resource_version
-            ) as changes:
-                async for change in changes:
-                    if change.type in ("ADDED", "MODIFIED"):
-                        click.echo("   ".join(_event_row(change.object)))
 
     run(kubeconfig, context, act)
 
@@ -425,21 +389,3 @@ async def _until(
                             break
     except TimeoutError as error:
         raise WaitTimedOut(f"{kind.singular}/{name}", goal, last, timeout) from error
-
-
-def _last_seen(event: Object) -> str:
-    for field in ("lastTimestamp", "eventTime", "firstTimestamp"):
-        if event.get(field):
-            return str(event[field])
-    return str(event["metadata"].get("creationTimestamp", ""))
-
-
-def _event_row(event: Object) -> list[str]:
-    involved = event.get("involvedObject") or {}
-    return [
-        f"{_last_seen(event)[:19]}Z",
-        str(event.get("type") or ""),
-        str(event.get("reason") or ""),
-        f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}",
-        str(event.get("message") or ""),
-    ]

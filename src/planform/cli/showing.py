@@ -88,29 +88,51 @@ async def _table(connected: Connected, path: str, query: dict[str, str]) -> Any:
 
 
 async def show_objects(
-    connected: Connected, kind: Kind, namespace: str, names: Sequence[str], labels: str, fields: str, output: str
+    connected: Connected,
+    places: Sequence[tuple[Kind, str]],
+    names: Sequence[str],
+    labels: str,
+    fields: str,
+    output: str,
 ) -> None:
-    if names:
-        found = [await connected.client.get(kind.gvk, name, namespace=namespace) for name in names]
-    else:
-        found = (await connected.client.list(kind.gvk, namespace=namespace, labels=labels, fields=fields)).items
+    """Objects of each kind in its namespace: one document, of whatever kinds they are."""
+    found: list[Object] = []
+    for kind, namespace in places:
+        if names:
+            mine = [await connected.client.get(kind.gvk, name, namespace=namespace) for name in names]
+        else:
+            mine = (await connected.client.list(kind.gvk, namespace=namespace, labels=labels, fields=fields)).items
+        if output == "name":
+            for obj in mine:
+                click.echo(full_name(kind, obj))
+        found += mine
     if output == "name":
-        for obj in found:
-            click.echo(full_name(kind, obj))
         return
     for obj in found:
         obj["metadata"].pop("managedFields", None)
-    write_data(found[0] if len(names) == 1 else as_list(found), output)
+    write_data(found[0] if len(names) == len(places) == 1 else as_list(found), output)
+
+
+async def version_of(connected: Connected, kind: Kind, namespace: str) -> str:
+    """The resource version that all objects of a kind have been read at, if they are read from now on."""
+    return (await connected.client.list(kind.gvk, namespace=namespace, limit=1)).resource_version
 
 
 async def show_changes(
-    connected: Connected, kind: Kind, namespace: str, names: Sequence[str], labels: str, fields: str, output: str
+    connected: Connected,
+    kind: Kind,
+    namespace: str,
+    names: Sequence[str],
+    labels: str,
+    fields: str,
+    output: str,
+    since: str,
 ) -> None:
-    if len(names) == 1:
+    """Every change after a resource version, of all objects or of the one that is named."""
+    if names:
         fields = f"metadata.name={names[0]}"
-    at = (await connected.client.list(kind.gvk, namespace=namespace, limit=1)).resource_version
     async with connected.client.watch(
-        kind.gvk, namespace=namespace, labels=labels, fields=fields, resource_version=at
+        kind.gvk, namespace=namespace, labels=labels, fields=fields, resource_version=since
     ) as changes:
         async for change in changes:
             if output in ("json", "yaml"):
