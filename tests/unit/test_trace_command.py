@@ -111,6 +111,13 @@ def test_of_a_long_status_the_last_64_characters_are_shown(length: int, shown: i
     assert shortened("two\nlines") == "two lines"
 
 
+def test_of_a_long_status_the_hint_is_left_out_before_the_cause() -> None:
+    hint = "set compositionRevisionRef to one of its revisions, or remove it to pin the newest"
+    assert shortened(f'composition "shop" has no revision "x"; {hint}') == 'composition "shop" has no revision "x"; ...'
+    assert shortened("short; and sweet") == "short; and sweet"
+    assert shortened(f"{'long ' * 30}cause; {hint}") == f"...{('long ' * 30)[-59:]}cause; ..."
+
+
 def test_a_wide_tree_shows_whole_messages() -> None:
     tree = node("x", synced=f"False ReconcileError: {'long ' * 30}end")
     assert "long " * 30 in as_text([tree], wide=True)

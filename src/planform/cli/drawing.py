@@ -11,7 +11,10 @@ from planform.cli.output import table
 from planform.cli.resource_tree import Node
 
 SHOWN: Final = 64
-"""Characters of a status that fit beside the tree; of a longer one the end is shown, where the cause mostly stands."""
+"""Characters of a status that fit beside the tree; of a longer one the end is shown, where the cause mostly stands.
+
+Only a hint stands behind it, after a semicolon: that goes first.
+"""
 
 _COLOURS: Final = {"True": "green", "False": "red", "Unknown": "yellow"}
 
@@ -65,9 +68,13 @@ def as_dot(roots: Sequence[Node]) -> str:
 
 
 def shortened(text: str) -> str:
-    """The end of a long text, on one line."""
+    """The end of a long text, on one line: of what is wrong, not of what to do about it."""
     text = " ".join(text.split())
-    return text if len(text) <= SHOWN else f"...{text[-SHOWN:]}"
+    if len(text) <= SHOWN:
+        return text
+    cause = text.rpartition("; ")[0]
+    left, after = (cause, "; ...") if cause else (text, "")
+    return (left if len(left) <= SHOWN else f"...{left[-SHOWN:]}") + after
 
 
 def _branches(root: Node) -> Iterator[tuple[str, Node]]:
