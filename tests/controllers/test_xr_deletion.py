@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import PAUSED_ANNOTATION
-from planform.client.protocol import Propagation
+from planform.client.protocol import Patch, PatchType, Propagation
 from planform.composition.budget import CONFIRM_ANNOTATION
 from planform.controllers.workbench import Workbench
 from tests.controllers.composing import (
@@ -14,6 +16,7 @@ from tests.controllers.composing import (
     NAMESPACE,
     Platform,
     a_platform,
+    a_process,
     annotated,
     becomes,
     config_map,
@@ -101,6 +104,31 @@ async def test_everything_may_go_when_the_xr_was_changed_and_else_waits_for_exac
         for each in slow:
             await platform.edit(CONFIG_MAP, each, {"metadata": {"finalizers": None}})
         await platform.until(stopped, lambda xr: not xr["spec"]["crossplane"].get("resourceRefs"), "all are gone")
+
+
+async def test_an_xr_that_another_control_plane_composed_is_not_emptied_on_sight(unique: str, tmp_path: Path) -> None:
+    async with embedded_bench() as bench:
+        async with a_process(bench, unique, tmp_path / "before") as platform:
+            await platform.define()
+            await platform.compose(keeping("a", "b"))
+            xr = await platform.ready(await platform.create())
+            await platform.at_rest(xr)
+            await platform.merge(xr, annotated(**{PAUSED_ANNOTATION: "true"}))
+            await until_condition(platform.client, xr, "Synced", "False")
+            await platform.compose(keeping())
+        unknown = Patch(PatchType.MERGE, {"status": {"planform": None}})
+        name = xr["metadata"]["name"]
+        await bench.client.patch(platform.kind, name, unknown, namespace=platform.namespace, subresource="status")
+        await platform.merge(xr, annotated(**{PAUSED_ANNOTATION: None}))
+        async with a_process(bench, unique, tmp_path / "after") as platform:
+            await platform.failed(xr, "all composed resources would vanish and whether the XR changed is not known")
+            assert await keys_of(platform, xr) == {"a", "b"}
+            await platform.compose(keeping("a"))
+            await becomes(lambda: keys_of(platform, xr), {"a"}, "some of them may go")
+            await platform.compose(keeping("a", "c"))
+            await becomes(lambda: keys_of(platform, xr), {"a", "c"}, "it goes on")
+            await platform.merge(xr, {"spec": {"none": True}})
+            await becomes(lambda: keys_of(platform, xr), set(), "and a change may empty it from now on")
 
 
 async def test_a_single_resource_may_go_a_silent_last_step_may_take_nothing_and_shares_are_kept(

@@ -44,7 +44,8 @@ def test_passes(there: str, doomed: str, more: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("there", "doomed", "more", "words"),
     [
-        pytest.param("ab", "ab", {}, "all composed resources would vanish", id="all"),
+        pytest.param("ab", "ab", {}, "all composed resources would vanish although the XR did not change", id="all"),
+        pytest.param("ab", "ab", {"spec_changed": None}, "whether the XR changed is not known (a, b)", id="unknown"),
         pytest.param("a", "a", {"answered_nothing": True}, "no desired state at all (a)", id="no answer"),
         pytest.param(
             "a", "a", {"answered_nothing": True, "spec_changed": True}, "no desired state", id="even if changed"

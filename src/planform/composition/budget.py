@@ -35,15 +35,16 @@ def check_budget(
     *,
     observed: Mapping[str, Mapping[str, Any]],
     answered_nothing: bool,
-    spec_changed: bool,
+    spec_changed: bool | None,
     max_share: int | None = None,
 ) -> None:
     """Pass, or raise DeletionBudgetExceeded.
 
     `observed` are all composed resources that exist, by key; one that is being deleted already counts neither there nor
     among those that would vanish. `answered_nothing`: the last step returned no desired state at all. `spec_changed`:
-    the XR's generation is not the one that was last carried out. `max_share` is the Composition's own limit: so many
-    percent of the existing resources may go in one pass.
+    the XR's generation is not the one that was last carried out; None if that one is not known, as of an XR which
+    another control plane has composed: nothing says then that anybody meant it. `max_share` is the Composition's own
+    limit: so many percent of the existing resources may go in one pass.
     """
     doomed = [one for one in decided.delete if not _is_going(one.object)]
     there = {key for key, obj in observed.items() if not _is_going(obj)}
@@ -53,7 +54,8 @@ def check_budget(
     if answered_nothing:
         why = "the last step returned no desired state at all"
     elif not spec_changed and len(there) > 1 and {one.key for one in doomed} >= there:
-        why = "all composed resources would vanish although the XR did not change"
+        known = "although the XR did not change" if spec_changed is False else "and whether the XR changed is not known"
+        why = f"all composed resources would vanish {known}"
     if not why and max_share is not None and len(doomed) * 100 > max_share * len(there):
         why = f"{len(doomed)} of {len(there)} composed resources would vanish, more than {max_share} %"
     if not why:

@@ -284,7 +284,7 @@ class CompositeReconciler:
             self._remember_failure(work)
             raise
         wrote = bool(told or applied.writes or work.xr is not before)
-        if wrote and not edited:
+        if wrote and edited is False:
             why = applied.dispute or "its pipeline gives something else each time it is run"
             self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
         is_blind = work.is_blind(outcome, self._tools.pipelines.is_blind)

@@ -82,11 +82,11 @@ class Pass:
         return str(self.xr["metadata"]["uid"])
 
     @property
-    def edited(self) -> bool:
-        """Whether somebody changed the XR since it was last carried out; True if that is not known."""
+    def edited(self) -> bool | None:
+        """Whether somebody changed the XR since it was last carried out; None if that is not known."""
         last: int | None = self.standing.generation if self.standing is not None else None
         last = last or ((self.xr.get("status") or {}).get("planform") or {}).get("generation")
-        return bool(last != self.xr["metadata"].get("generation"))
+        return None if last is None else bool(last != self.xr["metadata"].get("generation"))
 
     @property
     def is_echo(self) -> bool:
@@ -110,7 +110,7 @@ class Pass:
         last = self.standing
         if last is None or not last.revision:
             return "first run"
-        if self.edited:
+        if self.edited is not False:
             return "the XR was changed"
         if last.revision != self.chosen.revision:
             return "another composition revision"
