@@ -9,16 +9,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from planform.api.kinds import GroupVersionKind, Kind
 from planform.cli.places import find_kubeconfig
-from planform.client.kubernetes import KubernetesClient
-from planform.client.transport import Transport
 from planform.clock import SystemClock
 from planform.errors import ServiceUnavailable, UsageError
+
+if TYPE_CHECKING:  # half of the time that help and wrong usage would take
+    from planform.client.kubernetes import KubernetesClient
+    from planform.client.transport import Transport
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,7 +73,8 @@ def _nearest(word: str, known: Sequence[str]) -> str:
 async def connect(kubeconfig: Path | None, *, context: str = "", timeout: float = 30.0) -> AsyncIterator[Connected]:
     """Open a connection; errors of reaching it come with the first request."""
     from planform.client.kubeconfig import find_connection
-    from planform.client.transport import Limits
+    from planform.client.kubernetes import KubernetesClient
+    from planform.client.transport import Limits, Transport
 
     clock, rng, limits = SystemClock(), Random(), Limits(request_seconds=timeout)
     connection = find_connection(clock=clock, path=find_kubeconfig(kubeconfig), context=context)

@@ -42,6 +42,8 @@ def events(
             fields = f"involvedObject.kind={kind.kind},involvedObject.name={named}"
         found = await connected.client.list(EVENT, namespace=where, fields=fields)
         ordered = sorted(found.items, key=_last_seen)
+        for event in ordered:
+            event["metadata"].pop("managedFields", None)
         if output != "table":
             write_data(as_list(ordered), output)
         elif ordered:

@@ -11,7 +11,6 @@ import click
 from planform.api.kinds import Kind, Object
 from planform.cli.connection import Connected
 from planform.cli.output import say, table, write_data
-from planform.client.discovery import path_of
 
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
@@ -54,6 +53,8 @@ async def show_tables(
     all_namespaces: bool,
 ) -> None:
     """The server's own columns for a kind, or for some objects of it."""
+    from planform.client.discovery import path_of
+
     pages = []
     if names:
         for name in names:

@@ -11,7 +11,6 @@ import click
 from planform.api.kinds import Kind
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.output import output_option, table, write_data
-from planform.client.discovery import path_of
 from planform.errors import Forbidden, MethodNotAllowed, NotFound
 
 
@@ -34,6 +33,8 @@ def status(output: str, kubeconfig: Path | None, context: str) -> None:
 
 
 async def _look(connected: Connected) -> dict[str, Any]:
+    from planform.client.discovery import path_of
+
     version = await connected.raw("/version")
     health = (await connected.transport.request("GET", "/readyz", query={"verbose": ""}, accept="*/*")).body.decode()
     lines = health.splitlines()
