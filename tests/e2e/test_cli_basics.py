@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import termios
 import time
 from pathlib import Path
@@ -59,6 +60,18 @@ def test_what_needs_no_server_answers_at_once(cli: Program, arguments: list[str]
     before = children_seconds()
     cli(*arguments)
     assert children_seconds() - before < 0.25
+
+
+def test_help_of_no_command_loads_what_only_its_work_needs() -> None:
+    look = """
+import sys
+from planform.cli.main import root
+context = root.make_context("planform", [], resilient_parsing=True)
+for name in root.list_commands(context):
+    root.get_command(context, name)
+print(*sorted({"aiohttp", "grpc", "cryptography", "planform.app"} & set(sys.modules)))
+"""
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "\n"
 
 
 def children_seconds() -> float:
