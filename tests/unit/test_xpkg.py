@@ -386,12 +386,15 @@ def test_project_with_a_script_of_its_own_is_installed_and_started_by_it(
     assert (done.returncode, done.stdout) == (7, b"served\n")
 
 
+@pytest.mark.parametrize("wanted", ["planform-sdk", "planform-sdk>=0.1", "planform-sdk[reflection]~=0.1"])
 def test_sdk_that_no_index_has_is_taken_from_this_interpreter(
-    python_project: Callable[[], Path], tmp_path: Path
+    python_project: Callable[[], Path], tmp_path: Path, wanted: str
 ) -> None:
     root, wheels = python_project(), tmp_path / "wheels"
+    project = (root / "pyproject.toml").read_text()
+    (root / "pyproject.toml").write_text(project.replace('"planform-sdk"', f'"{wanted}"'))
     (wheels / "planform_sdk-1.0-py3-none-any.whl").unlink()
-    for name in ("grpcio", "protobuf", "msgspec"):
+    for name in ("grpcio", "grpcio_reflection", "protobuf", "msgspec"):
         wheel(wheels, name, version="99.0")
     program = python_program(root, tmp_path / "scratch", vendoring=vendoring(tmp_path))
     paths = {file.path for file in program.files}

@@ -111,7 +111,7 @@ def _vendor(wanted: Sequence[str], target: Path, wheels: Path, vendoring: Vendor
     try:
         _install(wanted, target, vendoring)
     except BuildFailed as error:
-        if not error.message.endswith(f"No matching distribution found for {SDK}") or not write_sdk_wheel(wheels):
+        if f"No matching distribution found for {SDK}" not in error.message or not write_sdk_wheel(wheels):
             raise
         _install(wanted, target, replace(vendoring, find_links=(*vendoring.find_links, str(wheels))))
 
