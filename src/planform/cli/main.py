@@ -19,42 +19,59 @@ from planform.errors import PlanformError, UsageError, system_words
 
 TIMED_OUT: Final = 3
 
-_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "up": ("planform.cli.up", "Start a control plane on this machine."),
-    "controllers": ("planform.cli.controllers", "Run the controllers on a Kubernetes cluster."),
-    "demo": ("planform.cli.demo", "Watch a control plane work, in seconds and without leaving a trace."),
-    "status": ("planform.cli.status", "Show whether a control plane runs, and what it holds."),
-    "apply": ("planform.cli.objects", "Create or change objects from files."),
-    "get": ("planform.cli.objects", "Show objects."),
-    "describe": ("planform.cli.objects", "Show one object with its conditions and events."),
-    "delete": ("planform.cli.objects", "Delete objects."),
-    "events": ("planform.cli.events", "Show what happened, newest last."),
-    "wait": ("planform.cli.objects", "Wait for a condition, a field or a deletion."),
-    "trace": ("planform.cli.trace", "Show what an object is made of, as a tree."),
-    "explain-run": ("planform.cli.explain_run", "Show what each step of a pipeline run did, and why."),
-    "doctor": ("planform.cli.doctor", "Say what works, what differs and what is stuck."),
-    "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
-    "backup": ("planform.cli.backups", "Copy a running or stopped control plane's data into one file."),
-    "restore": ("planform.cli.backups", "Make a data directory from a backup."),
-    "export": ("planform.cli.export", "Write a whole control plane into an archive, to move it."),
-    "import": ("planform.cli.import_", "Put an exported control plane into another engine."),
-    "install": ("planform.cli.install", "Install the controllers on a Kubernetes cluster."),
-    "upgrade": ("planform.cli.install", "Upgrade an installation on a Kubernetes cluster."),
-    "uninstall": ("planform.cli.install", "Take the controllers off a Kubernetes cluster."),
-    "function": ("planform.cli.function", "Write composition functions, and see which there are."),
-    "actionset": ("planform.cli.actionset", "Run actions of Blueprints, and follow them."),
-    "blueprint": ("planform.cli.blueprint", "Check Blueprints."),
-    "phase-functions": ("planform.cli.phase_functions", "List the functions of Blueprints, and their versions."),
-    "xpkg": ("planform.cli.xpkg", "Build, look into, move and install packages."),
-    "models": ("planform.cli.models", "Write typed Python models from schemas."),
-    "render": ("planform.cli.render", "Show what a composition makes of an XR."),
-    "validate": ("planform.cli.validate", "Check objects against the schemas of CRDs and XRDs."),
-    "test": ("planform.cli.testing", "Run declarative tests of compositions."),
-    "convert": ("planform.cli.convert", "Turn a Composition in Resources mode into a pipeline."),
-    "features": ("planform.cli.about", "List the feature gates."),
-    "version": ("planform.cli.about", "Show the versions of planform and of a running control plane."),
-    "completion": ("planform.cli.about", "Print the completion script for a shell."),
+_SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "Run a control plane": {
+        "up": ("planform.cli.up", "Start a control plane on this machine."),
+        "demo": ("planform.cli.demo", "Watch a control plane at work, without leaving a trace."),
+        "status": ("planform.cli.status", "Show whether a control plane runs, and what it holds."),
+        "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
+        "backup": ("planform.cli.backups", "Copy the data of a control plane into one file."),
+        "restore": ("planform.cli.backups", "Make a data directory from a backup."),
+        "export": ("planform.cli.export", "Write a whole control plane into an archive, to move it."),
+        "import": ("planform.cli.import_", "Put an exported control plane into another engine."),
+    },
+    "Work with objects": {
+        "apply": ("planform.cli.objects", "Create or change objects from files."),
+        "get": ("planform.cli.objects", "Show objects."),
+        "describe": ("planform.cli.objects", "Show one object with its conditions and events."),
+        "delete": ("planform.cli.objects", "Delete objects."),
+        "wait": ("planform.cli.objects", "Wait for a condition, a field or a deletion."),
+        "events": ("planform.cli.events", "Show what happened, newest last."),
+    },
+    "See how things are, and why": {
+        "trace": ("planform.cli.trace", "Show what an object is made of, as a tree."),
+        "explain-run": ("planform.cli.explain_run", "Show what each step of a pipeline run did, and why."),
+        "doctor": ("planform.cli.doctor", "Say what works, what differs and what is stuck."),
+    },
+    "Write compositions": {
+        "render": ("planform.cli.render", "Show what a composition makes of an XR."),
+        "test": ("planform.cli.testing", "Run declarative tests of compositions."),
+        "validate": ("planform.cli.validate", "Check objects against the schemas of CRDs and XRDs."),
+        "convert": ("planform.cli.convert", "Turn a Composition in Resources mode into a pipeline."),
+    },
+    "Write functions and packages": {
+        "function": ("planform.cli.function", "Write composition functions, and see which there are."),
+        "models": ("planform.cli.models", "Write typed Python models from schemas."),
+        "xpkg": ("planform.cli.xpkg", "Build, look into, move and install packages."),
+    },
+    "Act on what runs": {
+        "actionset": ("planform.cli.actionset", "Run actions of Blueprints, and follow them."),
+        "blueprint": ("planform.cli.blueprint", "Check Blueprints."),
+        "phase-functions": ("planform.cli.phase_functions", "List the functions of Blueprints, and their versions."),
+    },
+    "On Kubernetes": {
+        "install": ("planform.cli.install", "Install the controllers on a Kubernetes cluster."),
+        "upgrade": ("planform.cli.install", "Upgrade an installation on a Kubernetes cluster."),
+        "uninstall": ("planform.cli.install", "Take the controllers off a Kubernetes cluster."),
+        "controllers": ("planform.cli.controllers", "Run the controllers on a Kubernetes cluster."),
+    },
+    "About planform": {
+        "features": ("planform.cli.about", "List the feature gates."),
+        "version": ("planform.cli.about", "Show the versions of planform and of a control plane."),
+        "completion": ("planform.cli.about", "Print the completion script for a shell."),
+    },
 }
+_COMMANDS: Final = {name: found for commands in _SECTIONS.values() for name, found in commands.items()}
 
 
 class _Commands(click.Group):
@@ -73,8 +90,10 @@ class _Commands(click.Group):
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+        width = max(map(len, _COMMANDS))
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, (_, summary) in commands.items()])
 
     def resolve_command(
         self, context: click.Context, args: list[str]
