@@ -94,7 +94,10 @@ def test_a_blueprint_that_can_run_has_nothing_wrong() -> None:
 @pytest.mark.parametrize(
     ("obj", "told"),
     [
-        (blueprint(phase(func="Nope")), 'actions.act.phases[0].func: Invalid value: function "Nope": no such function is installed'),
+        (
+            blueprint(phase(func="Nope")),
+            'actions.act.phases[0].func: Invalid value: function "Nope": no such function is installed',
+        ),
         (
             blueprint(phase(func="Dump", args={"path": "x"}, funcVersion="v9.9.9")),
             'phases[0].funcVersion: Invalid value: function "Dump": has no version v9.9.9 (it has: v0.1.0, v0.0.0)',
@@ -118,7 +121,10 @@ def test_a_blueprint_that_can_run_has_nothing_wrong() -> None:
         (blueprint(deferPhase=phase(func="Dump", args={}, funcVersion="v0.1.0")), "deferPhase.args: Invalid value"),
         (blueprint({"func": "Say"}), "phases[0].name: Required value"),
         (blueprint({"name": "x"}), "phases[0].func: Required value"),
-        (blueprint({"func": "Dumb", "name": "x"}), 'function "Dumb": no such function is installed (did you mean "Dump"?)'),
+        (
+            blueprint({"func": "Dumb", "name": "x"}),
+            'function "Dumb": no such function is installed (did you mean "Dump"?)',
+        ),
         (
             blueprint({"func": "Say", "name": True}),
             "name: Invalid value: must be a text, and true is none without quotes",
