@@ -166,7 +166,10 @@ async def machine(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path
     data.mkdir()
     async with kubernetes_bench(kubernetes_engine) as bench:
         await _forget_others(bench.client)
-        registry = RegistryPackages(data / "packages", bench.client, clock=bench.clock, rng=bench.rng)
+        # The node unpacks images to a place of its own: elsewhere the control plane deletes what it does not know of.
+        (tmp_path / "node").mkdir()
+        (tmp_path / "node" / "blobs").symlink_to(data / "packages" / "blobs")
+        registry = RegistryPackages(tmp_path / "node", bench.client, clock=bench.clock, rng=bench.rng)
 
         async def image(name: str) -> tuple[Sequence[str], Mapping[str, str]]:
             fetched = await registry.fetch(await registry.locate(name))

@@ -114,7 +114,10 @@ async def hosted(tmp_path: Path) -> AsyncIterator[tuple[ControlPlane, RuntimeHos
             RuntimeHost(data, certificates, clock=clock, draining=Draining(0.1, 5)) as host,
         ):
             bench = Workbench(plane.client, plane.plane, events, clock, Random(7), Gate(4), plane.metrics)
-            source = RegistryPackages(data / "packages", plane.client, clock=clock, rng=Random(7))
+            # It unpacks to a place of its own: elsewhere the plane deletes what it does not know of.
+            (data / "hosted").mkdir()
+            (data / "hosted" / "blobs").symlink_to(data / "packages" / "blobs")
+            source = RegistryPackages(data / "hosted", plane.client, clock=clock, rng=Random(7))
             contents = PackageContents(source, plane.client, Deliveries(plane.plane, clock))
             packaging = Packaging(contents, host)
             await plane.plane.stop("providers")  # in its place comes one whose programs a test can see
