@@ -3,7 +3,9 @@
     python -m bench composition [--quick] [--fleet 10000]
 
 The control plane is a process of its own, driven over HTTPS as users would. Every XR composes four NopResources through
-two built-in functions. While the fleet works, somebody else reads one small object again and again.
+two built-in functions. While the fleet works, somebody else reads one small object again and again. What a fleet takes
+is also told beside the time in which a client creates as many objects by hand, in the same run: machines differ, and
+the same one from hour to hour.
 """
 
 from __future__ import annotations
@@ -35,16 +37,18 @@ import uvloop
 import yaml
 
 from bench.report import Report
-from planform.api.kinds import Object, gvk
-from planform.api.names import COMPOSITION, COMPOSITION_REVISION, XRD
+from planform.api.kinds import GroupVersionKind, Object, gvk
+from planform.api.names import COMPOSITION, COMPOSITION_REVISION, CRD, XRD
 from planform.client.informer import list_pages
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import SystemClock
+from planform.errors import NotFound
 
 APP = gvk("bench.example.org/v1", "App")
 NOP = gvk("nop.crossplane.io/v1alpha1", "NopResource")
+PLAIN = gvk("bench.example.org/v1", "Plain")
 RESOURCES = 4
 AT_ONCE = 16
 MARK = "bench.example.org/mark"
@@ -121,6 +125,20 @@ def xr(name: str, **machinery: Any) -> Object:
         "kind": APP.kind,
         "metadata": {"name": name, "namespace": "default"},
         "spec": spec,
+    }
+
+
+def plain_definition() -> Object:
+    """A kind of which objects are kept, and no more."""
+    spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": spec}}
+    names = {"kind": PLAIN.kind, "plural": "plains", "singular": "plain", "listKind": "PlainList"}
+    version = {"name": PLAIN.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": CRD.api_version,
+        "kind": CRD.kind,
+        "metadata": {"name": f"plains.{PLAIN.group}"},
+        "spec": {"group": PLAIN.group, "scope": "Namespaced", "names": names, "versions": [version]},
     }
 
 
@@ -272,6 +290,31 @@ async def make(client: Client, names: Sequence[str]) -> float:
     return time.perf_counter() - begun
 
 
+async def by_hand(directory: Path, count: int) -> float:
+    """Seconds in which a client creates as many objects as the fleet has, which nobody looks after."""
+    spec = composition(1)["spec"]["pipeline"][0]["input"]["resources"][0]["base"]["spec"]
+    with control_plane(directory) as server:
+        async with connected(server) as client:
+            await client.create(plain_definition())
+            await until(partial(is_served, client, PLAIN))
+            begun = time.perf_counter()
+            await in_parallel([client.create(plain(number, spec)) for number in range(count * (1 + RESOURCES))])
+            return time.perf_counter() - begun
+
+
+def plain(number: int, spec: Object) -> Object:
+    metadata = {"name": f"plain-{number:05}", "namespace": "default"}
+    return {"apiVersion": PLAIN.api_version, "kind": PLAIN.kind, "metadata": metadata, "spec": spec}
+
+
+async def is_served(client: Client, kind: GroupVersionKind) -> bool:
+    try:
+        await client.list(kind, limit=1)
+    except NotFound:
+        return False
+    return True
+
+
 async def revision_names(client: Client) -> list[str]:
     found = (await client.list(COMPOSITION_REVISION)).items
     return [each["metadata"]["name"] for each in sorted(found, key=lambda each: each["spec"]["revision"])]
@@ -364,6 +407,7 @@ def lag(before: dict[str, float], after: dict[str, float]) -> float:
 
 
 async def measure(report: Report, directory: Path, options: argparse.Namespace) -> None:
+    alone = await by_hand(directory.parent / "by-hand", options.count)
     count, names = options.count, [f"app-{number:05}" for number in range(options.count)]
     pinned = [f"pinned-{number:03}" for number in range(100)]
     with control_plane(directory) as server:
@@ -377,6 +421,7 @@ async def measure(report: Report, directory: Path, options: argparse.Namespace) 
                 made = await make(client, names)
             report.at_most(f"{count:,} XRs x {RESOURCES}: apply to all Ready", made, 10 * count / 1000, "s")
             report.note(f"{(server.cpu - cpu) / count * 1000:.1f} ms of computing for each XR")
+            report.note(f"{made / alone:.2f}x the {alone:.2f} s in which a client creates as many objects by hand")
             report.at_most("meanwhile, p99 of a small read", p99(reader.seconds), 50, "ms")
             report.at_most("meanwhile, p99 of the loop's lag", lag(before, server.metrics()), 50, "ms")
             await settle(server)
@@ -385,7 +430,7 @@ async def measure(report: Report, directory: Path, options: argparse.Namespace) 
             report.note(f"median from a composed change to the XR's status: {median(took) * 1000:.1f} ms")
             report.at_most("p99 from a composed change to the XR's status", p99(took), 50, "ms")
             await at_rest(report, server, client, 10 if options.quick else 60)
-            await new_revision(report, server, client, names, pinned)
+            await new_revision(report, server, client, names, pinned, alone)
             await settle(server)
             version = await newest_version(client)
     with control_plane(directory) as server:
@@ -414,7 +459,9 @@ async def at_rest(report: Report, server: Server, client: KubernetesClient, seco
     report.at_most(f"{seconds:g} s at rest: CPU of a core", spent / seconds * 100, 1, "%")
 
 
-async def new_revision(report: Report, server: Server, client: Client, names: list[str], pinned: list[str]) -> None:
+async def new_revision(
+    report: Report, server: Server, client: Client, names: list[str], pinned: list[str], alone: float
+) -> None:
     [current] = await revision_names(client)
     machinery = {"compositionUpdatePolicy": "Manual", "compositionRevisionRef": {"name": current}}
     await in_parallel([client.create(xr(name, **machinery)) for name in pinned])
@@ -427,6 +474,7 @@ async def new_revision(report: Report, server: Server, client: Client, names: li
     await until_ready(client, set(names), (await revision_names(client))[-1])
     took = time.perf_counter() - begun
     report.at_most(f"{len(names):,} XRs move to a new revision", took, 6 * len(names) / 1000, "s")
+    report.note(f"{took / alone:.2f}x the time in which a client creates as many objects by hand")
     await settle(server)
     changed = [name for name in pinned if await client.get(APP, name, namespace="default") != before[name]]
     report.at_most("XRs on Manual that changed", len(changed), 0, "XRs")

@@ -223,3 +223,42 @@ async def test_waiting_for_the_urgent_ends_when_the_last_of_them_leaves_or_chang
                 gate.reconsider()
                 await asyncio.wait_for(patient, 10)
         await asyncio.wait_for(patient, 10)
+
+
+async def work_in_steps(name: str, steps: int, log: list[str]) -> None:
+    for _ in range(steps):
+        log.append(name)
+        await asyncio.sleep(0)
+
+
+async def test_what_has_begun_goes_on_before_more_begins() -> None:
+    gate, log, answered = Gate(1), list[str](), asyncio.Event()
+
+    async def in_flight() -> None:
+        await answered.wait()
+        log.append("begun")
+
+    waits_for_an_answer = asyncio.create_task(gate.run("xr", in_flight(), is_urgent=lambda: True))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    async with gate.turn("other"):
+        later = [gate.run("xr", work_in_steps("later", 1, log), is_urgent=lambda: True) for _ in range(3)]
+        began = asyncio.gather(*later)
+        await asyncio.sleep(0)
+        answered.set()
+        await asyncio.sleep(0)
+        assert (gate.waiting("xr"), log) == (4, [])
+    await asyncio.wait_for(asyncio.gather(waits_for_an_answer, began), 10)
+    assert log == ["begun", "later", "later", "later"]
+
+
+async def test_those_who_would_begin_are_not_kept_back_for_ever() -> None:
+    gate, log = Gate(1), list[str]()
+    busy = [asyncio.create_task(gate.run("busy", work_in_steps("busy", 2 * PATIENCE, log))) for _ in range(3)]
+    await asyncio.sleep(0)
+    new = gate.run("new", work_in_steps("new", 1, log), is_urgent=lambda: True)
+    await asyncio.wait_for(new, 10)
+    assert PATIENCE - 2 <= log.index("new") <= PATIENCE + 2
+    await asyncio.wait_for(asyncio.gather(*busy), 10)
+    await asyncio.sleep(0)
+    assert (gate.free, gate.waiting("busy"), gate.waiting("new")) == (1, 0, 0)

@@ -3,8 +3,10 @@
 All of the process shares one event loop. If a commit wakes a thousand reconciles at once, the loop runs a step of each
 before it looks at the network again, and every API request waits behind them. So a reconcile needs a turn for each
 step it computes, from one wait to the next, and few turns are given out per round of the loop. A free turn goes to the
-controller that has waited longest for one: ten thousand keys of one do not starve the single key of another. Who has
-nothing urgent to begin lets those who have go first: what they do may be what it waits for.
+controller that has waited longest for one: ten thousand keys of one do not starve the single key of another.
+
+What has begun is finished before more begins: its result is near, and what would begin may be made needless by it. Who
+has nothing urgent to begin lets those who have go first: what they do may be what it waits for.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 PATIENCE = 32
-"""So many turns in a row may pass over those who have nothing urgent to begin; then one of them gets a turn."""
+"""So many turns in a row may go past those who would begin, or who have nothing urgent to; then one gets a turn."""
 
 IsUrgent = Callable[[], bool]
 _Waiter = tuple["asyncio.Future[None]", IsUrgent | None]
-"""With what says whether it is urgent; None if it is."""
+"""With what says whether it is urgent to begin; None if it has begun."""
+_Lines = OrderedDict[str, "deque[_Waiter]"]
+"""By name, the next in rotation first; none is empty."""
 
 
 class Gate:
@@ -32,16 +36,18 @@ class Gate:
         if turns < 1:
             raise ValueError(f"a gate needs at least one turn, not {turns}")
         self._free = turns
-        self._waiting: OrderedDict[str, deque[_Waiter]] = OrderedDict()  # no empty lines; next name first
+        self._begun: _Lines = OrderedDict()
+        self._beginning: _Lines = OrderedDict()
         self._members: dict[object, IsUrgent] = {}
-        self._passed_over = 0
+        self._kept_back = 0  # turns in a row that went past those who would begin
+        self._passed_over = 0  # of those who would begin: turns in a row that went past who has nothing urgent to
 
     @property
     def free(self) -> int:
         return self._free
 
     def waiting(self, name: str) -> int:
-        return len(self._waiting.get(name, ()))
+        return len(self._begun.get(name, ())) + len(self._beginning.get(name, ()))
 
     @contextmanager
     def member(self, is_urgent: IsUrgent) -> Iterator[None]:
@@ -72,17 +78,19 @@ class Gate:
             self._give()
 
     def _try_take(self, is_urgent: IsUrgent | None = None) -> bool:
-        if self._free and not self._waiting and (is_urgent is None or not self._must_wait(is_urgent)):
-            self._free -= 1
-            return True
-        return False
+        if not self._free or self._begun:
+            return False
+        if is_urgent is not None and (self._beginning or self._must_wait(is_urgent)):
+            return False
+        self._free -= 1
+        return True
 
     async def _take(self, name: str, is_urgent: IsUrgent | None = None) -> None:
         if self._try_take(is_urgent):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (waiter, is_urgent)
-        self._waiting.setdefault(name, deque()).append(entry)
+        lines, entry = self._begun if is_urgent is None else self._beginning, (waiter, is_urgent)
+        lines.setdefault(name, deque()).append(entry)
         self.reconsider()  # those who wait may all give way to somebody who does not
         try:
             await waiter
@@ -90,7 +98,7 @@ class Gate:
             if waiter.done() and not waiter.cancelled():
                 self._give()  # the turn had come, and nobody is there to use it
             else:
-                self._leave(name, entry)
+                _leave(lines, name, entry)
             raise
 
     def _give(self) -> None:
@@ -98,23 +106,30 @@ class Gate:
         self.reconsider()
 
     def reconsider(self) -> None:
-        """Hand free turns to the next names in rotation; to be called by who no longer has anything urgent."""
-        while self._free and self._waiting:
-            name = self._next_name()
-            if name is None:
+        """Hand free turns to those who are next; to be called by who no longer has anything urgent."""
+        while self._free:
+            waiter = self._next()
+            if waiter is None:
                 return
-            line = self._waiting.pop(name)
-            waiter, _ = line.popleft()
-            if line:
-                self._waiting[name] = line  # to the end of the rotation
             if not waiter.done():
                 self._free -= 1
                 waiter.set_result(None)
 
-    def _next_name(self) -> str | None:
-        """The first in rotation who need not wait for others; None if all that wait here must."""
+    def _next(self) -> asyncio.Future[None] | None:
+        """Whose turn it is, taken out of its line; None if nobody waits, or all for others."""
+        if self._begun and self._kept_back < PATIENCE:
+            self._kept_back += bool(self._beginning)
+            return _first(self._begun)
+        self._kept_back = 0
+        name = self._next_to_begin()
+        if name is not None:
+            return _first(self._beginning, name)
+        return _first(self._begun) if self._begun else None
+
+    def _next_to_begin(self) -> str | None:
+        """The first in rotation who need not wait for others; None if all that would begin must."""
         passed_over = False
-        for name, line in self._waiting.items():
+        for name, line in self._beginning.items():
             is_urgent = line[0][1]
             if is_urgent is None or not self._must_wait(is_urgent):
                 self._passed_over = self._passed_over + 1 if passed_over else 0
@@ -126,12 +141,23 @@ class Gate:
         """Whether it is not urgent for this one, but for another member."""
         return self._passed_over < PATIENCE and not is_urgent() and any(other() for other in self._members.values())
 
-    def _leave(self, name: str, entry: _Waiter) -> None:
-        line = self._waiting.get(name)
-        if line is not None and entry in line:
-            line.remove(entry)
-            if not line:
-                del self._waiting[name]
+
+def _first(lines: _Lines, name: str | None = None) -> asyncio.Future[None]:
+    """Take the first of this line, or of the next one, out of it, and send the rest to the end of the rotation."""
+    name = next(iter(lines)) if name is None else name
+    line = lines.pop(name)
+    waiter, _ = line.popleft()
+    if line:
+        lines[name] = line
+    return waiter
+
+
+def _leave(lines: _Lines, name: str, entry: _Waiter) -> None:
+    line = lines.get(name)
+    if line is not None and entry in line:
+        line.remove(entry)
+        if not line:
+            del lines[name]
 
 
 class _InTurns(Generic[T]):
