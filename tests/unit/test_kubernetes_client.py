@@ -547,6 +547,6 @@ async def test_a_fence_keeps_writes_from_being_sent_and_lets_reads_through(serve
 
 
 def test_importing_the_client_package_loads_no_http_library() -> None:
-    code = "import sys, planform.client, planform.client.informer, planform.client.cache; print(*sys.modules)"
+    code = "import sys, planform.client, planform.client.informer, planform.client.recent; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"aiohttp", "yaml", "msgspec"} & set(loaded)

@@ -313,8 +313,12 @@ def member(name: str, **fields: Any) -> tarfile.TarInfo:
         [member("link", type=tarfile.LNKTYPE, linkname="../outside")],
         [member("link", type=tarfile.LNKTYPE, linkname="/etc/passwd")],
         [member("link", type=tarfile.SYMTYPE, linkname=".."), member("link/outside", size=1)],
+        [
+            member("link", type=tarfile.SYMTYPE, linkname=".."),
+            member("hard", type=tarfile.LNKTYPE, linkname="link/outside"),
+        ],
     ],
-    ids=["dots", "inner dots", "hard link", "absolute hard link", "through a link"],
+    ids=["dots", "inner dots", "hard link", "absolute hard link", "through a link", "hard link through a link"],
 )
 def test_an_archive_cannot_reach_out_of_its_target(tmp_path: Path, hostile: list[tarfile.TarInfo]) -> None:
     target = tmp_path / "target"
@@ -323,6 +327,32 @@ def test_an_archive_cannot_reach_out_of_its_target(tmp_path: Path, hostile: list
         unpack(archive(member("good", size=1), *hostile), target)
     assert (tmp_path / "outside").read_text() == "mine"
     assert list(target.iterdir()) == []
+
+
+def test_what_an_archive_holds_twice_is_replaced_and_not_written_through(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o700)
+    twice = [
+        member("file", type=tarfile.SYMTYPE, linkname=str(outside / "file")),
+        member("file", size=1),
+        member("directory", type=tarfile.SYMTYPE, linkname=str(outside)),
+        member("directory", type=tarfile.DIRTYPE, mode=0o777),
+        member("directory/inner", size=1),
+    ]
+    unpack(archive(*twice), tmp_path / "target")
+    assert (list(outside.iterdir()), outside.stat().st_mode & 0o777) == ([], 0o700)
+    assert contents(tmp_path / "target").keys() >= {"file", "directory/inner"}
+    assert not (tmp_path / "target" / "directory").is_symlink()
+
+
+def test_a_directory_that_may_not_be_written_to_gets_its_files_its_mode_and_its_time(tmp_path: Path) -> None:
+    closed = member("closed", type=tarfile.DIRTYPE, mode=0o555, mtime=1_000_000)
+    unpack(archive(closed, member("closed/file", size=1, mode=0o640, mtime=2_000_000)), tmp_path / "target")
+    found = {path.name: path.stat() for path in (tmp_path / "target").rglob("*")}
+    assert {name: (each.st_mode & 0o7777, each.st_mtime) for name, each in found.items()} == {
+        "closed": (0o555, 1_000_000),
+        "file": (0o640, 2_000_000),
+    }
 
 
 def test_devices_and_privileged_bits_are_not_restored(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def admit(
                 request,
             )
         )
-    own_metadata = subresource != "status"  # that of a status write is the stored one
+    own_metadata = old is None or not _has_metadata_of(new, old)
     if own_metadata:
         errors += names.validate_metadata(
             new["metadata"],
@@ -102,6 +102,12 @@ def admit(
         for warning in names.metadata_warnings(new["metadata"], None if old is None else old["metadata"]):
             request.warn(warning)
         meta.name_owners_once(new["metadata"])
+
+
+def _has_metadata_of(new: Object, old: Object) -> bool:
+    """Whether a write left of the metadata, which were good when they were stored, all that it could change."""
+    after, before = new["metadata"], old["metadata"]
+    return all(after.get(name) == before.get(name) for name in meta.CLIENT_OWNED)
 
 
 def _report_unknown(

@@ -6,9 +6,10 @@ certificate authority, the token key and the encryption keys, a restored plane w
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import click
@@ -58,6 +59,23 @@ def backup(file: Path, data: Path | None) -> None:
     say(f"backed up {directory} to {file} ({file.stat().st_size / 1e6:.1f} MB)")
 
 
+def _extract(archive: tarfile.TarFile, directory: Path) -> None:
+    """Files and directories as a backup has them; raises TarError for anything else."""
+    for member in archive:
+        path = PurePosixPath(member.name)
+        if ".." in path.parts or not (member.isreg() or member.isdir()):
+            raise tarfile.ExtractError(f'"{member.name}" does not belong into one')
+        place = directory / path
+        if member.isdir():
+            place.mkdir(parents=True, exist_ok=True)
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        content = archive.extractfile(member)
+        assert content is not None, "a regular file has content"
+        with content, place.open("wb") as file:
+            shutil.copyfileobj(content, file)
+
+
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_data_option
@@ -78,7 +96,7 @@ def restore(file: Path, data: Path | None) -> None:
                 names = {member.name.split("/")[0] for member in archive.getmembers()}
                 if _DATABASE not in names or names - _MEMBERS:
                     raise UsageError(f"{file} is not a backup of a control plane")
-                archive.extractall(scratch, filter="data")
+                _extract(archive, Path(scratch))
         except tarfile.TarError as error:
             raise UsageError(f"{file} is not a backup of a control plane: {error}") from error
         make_private_directory(directory)

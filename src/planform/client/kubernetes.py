@@ -1,6 +1,6 @@
 """KubernetesClient: the `Client` of a real API server, over HTTP.
 
-It has no cache: a read asks the server. `planform.client.cached` puts caches in front where they pay.
+It has no cache: a read asks the server. `planform.client.remembering` knows what a watch told already.
 """
 
 from __future__ import annotations

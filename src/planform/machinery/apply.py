@@ -3,8 +3,8 @@
 Two entry points, both pure: `apply` merges what one manager wants into an object, and `track_update` says who owns the
 fields of an object that was written in any other way. They never change their arguments, and leave defaulting,
 validation and the resourceVersion check to the caller. The sets in managedFields are shared between results and must
-not be changed in place, and a status that is applied comes with the rest of the live object as it is; everything else
-in a result is the caller's.
+not be changed in place, and what an apply cannot touch (all but the status, or the status) comes as it is in the live
+object; everything else in a result is the caller's.
 
 Versions: conversion between versions of a kind changes only apiVersion, so sets written in different versions are
 compared as they are.
@@ -13,7 +13,7 @@ compared as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from planform.errors import ApplyConflict
 from planform.machinery import last_applied
@@ -206,9 +206,9 @@ class _Reach:
 
     def fresh(self, obj: Object, part: Object) -> Object:
         """The same, of which the caller may change what this request can touch."""
-        if not self._status_only:
-            return cast(Object, fresh(self.put(obj, part)))
-        return self.put({**obj, "metadata": {**obj.get("metadata", {})}}, fresh(part))
+        if self._status_only:
+            obj = {**obj, "metadata": {**obj.get("metadata", {})}}
+        return self.put(obj, fresh(part))
 
 
 def _created(node: TypeNode, obj: Object) -> Fields:

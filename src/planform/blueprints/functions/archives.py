@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 from collections import deque
@@ -54,7 +55,7 @@ def unpack(stream: IO[bytes], target: Path) -> None:
         staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=target))
         try:
             with tarfile.open(fileobj=stream, mode="r:") as tar:
-                tar.extractall(staging, filter=_wanted, numeric_owner=True)
+                _extract(tar, staging.resolve())
             _move(staging, target)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -62,40 +63,81 @@ def unpack(stream: IO[bytes], target: Path) -> None:
         raise PhaseFailed(f'cannot restore to "{target}": {error}') from error
 
 
-def _wanted(member: tarfile.TarInfo, destination: str) -> tarfile.TarInfo | None:
-    """What is extracted: files, directories and links that stay inside, with the modes that they had.
+def _extract(tar: tarfile.TarFile, root: Path) -> None:
+    """Write files, directories and links that stay inside, with the modes, times and, where we may, owners they had.
 
-    Devices are left out, and so are the bits by which a file would run as its owner.
+    Devices are left out, and so are the bits by which a file would run as its owner. What is in the way is replaced,
+    never written through. (tarfile's own filters came only with Python 3.11.4.)
     """
-    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-        return None
-    if member.islnk() and (member.linkname.startswith("/") or ".." in PurePosixPath(member.linkname).parts):
-        raise tarfile.LinkOutsideDestinationError(member, member.linkname)
-    checked = tarfile.tar_filter(member, destination)
-    return checked.replace(mode=member.mode & (0o3777 if member.isdir() else 0o777), deep=False)
+    directories: list[tuple[Path, tarfile.TarInfo]] = []
+    for member in tar:
+        place = _place(root, member.name)
+        if not (member.isreg() or member.isdir() or member.issym() or member.islnk()) or place == root:
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_symlink() or place.is_file():
+            place.unlink()
+        if member.isdir():
+            place.mkdir(exist_ok=True)
+            directories.append((place, member))
+        elif member.issym():
+            place.symlink_to(member.linkname)
+            _take_traits(place, member)
+        elif member.islnk():
+            if member.linkname.startswith("/"):
+                raise tarfile.ExtractError(f'"{member.name}" is a link to {member.linkname}')
+            os.link(_place(root, member.linkname), place, follow_symlinks=False)
+        else:
+            content = tar.extractfile(member)
+            assert content is not None, "a regular file has content"
+            with content, place.open("xb") as file:
+                shutil.copyfileobj(content, file)
+            _take_traits(place, member)
+    for place, member in reversed(directories):  # last, since their modes may forbid writing and their times change
+        _take_traits(place, member)
+
+
+def _place(root: Path, name: str) -> Path:
+    """Where a member belongs. Raises ExtractError if that is outside, be it by way of a link."""
+    relative = PurePosixPath(name.lstrip("/"))
+    place = root / relative
+    inside = place == root or place.parent.resolve().is_relative_to(root)
+    if ".." in relative.parts or not inside:
+        raise tarfile.ExtractError(f'"{name}" leads out of the archive')
+    return place
+
+
+def _take_traits(place: Path, member: tarfile.TarInfo) -> None:
+    if os.geteuid() == 0:
+        os.chown(place, member.uid, member.gid, follow_symlinks=False)
+    if not member.issym():
+        place.chmod(member.mode & (0o3777 if member.isdir() else 0o777))
+    os.utime(place, (member.mtime, member.mtime), follow_symlinks=False)
 
 
 def _move(source: Path, target: Path) -> None:
     for path in sorted(source.iterdir()):
         place = target / path.name
         if path.is_dir() and not path.is_symlink():
+            traits = path.stat()
+            path.chmod(0o700)  # or nothing could be moved out of it
             if place.is_symlink() or place.is_file():
                 place.unlink()  # following a link could lead out of the target
             place.mkdir(exist_ok=True)
             _move(path, place)
-            _take_over(path, place)
+            _take_over(traits, place)
         else:
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
             path.replace(place)
 
 
-def _take_over(source: Path, target: Path) -> None:
+def _take_over(traits: os.stat_result, directory: Path) -> None:
     """Give a directory the mode, times and, where we may, the owner of another."""
     if os.geteuid() == 0:
-        status = source.stat()
-        os.chown(target, status.st_uid, status.st_gid)
-    shutil.copystat(source, target)
+        os.chown(directory, traits.st_uid, traits.st_gid)
+    directory.chmod(stat.S_IMODE(traits.st_mode))
+    os.utime(directory, ns=(traits.st_atime_ns, traits.st_mtime_ns))
 
 
 async def store_archive(
