@@ -283,7 +283,7 @@ class BusyClient:
 
 async def test_xrs_are_counted_also_if_they_cannot_be_listed_at_first(bench: Workbench, unique: str) -> None:
     client = BusyClient(bench.client, f"{unique}.example.org", 4)
-    async with a_platform(replace(bench, client=cast(Client, client)), unique) as platform:
+    async with a_platform(replace(bench, client=cast(Client, client), fleet_client=None), unique) as platform:
         controllers = platform.controllers
         assert controllers is not None
 

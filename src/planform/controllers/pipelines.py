@@ -80,27 +80,36 @@ def resolver_of(catalogue: Callable[[], Catalogue], features: FeatureGates) -> C
     """The `resolver` of Pipelines over a catalogue that changes. While it does not, a fleet's steps, which are the same
     objects again and again, are resolved once."""
     selectors_enabled = features.enabled("FunctionRevisionSelectors")
-    known: dict[tuple[Capability, int], tuple[Step, Resolution]] = {}
-    current: list[Catalogue] = []
+    current: tuple[Catalogue, dict[Capability, StepResolver]] | None = None
 
     def resolver(capability: Capability) -> StepResolver:
+        nonlocal current
         versions = catalogue()
-        if current != [versions]:
-            current[:] = [versions]
-            known.clear()
-        fresh = resolver_for(versions, capability=capability, selectors_enabled=selectors_enabled)
-
-        def resolve_step(step: Step) -> Resolution:
-            found = known.get((capability, id(step)))
-            if found is None:
-                if len(known) >= _RESOLVED:
-                    known.clear()
-                found = known[capability, id(step)] = (step, fresh(step))  # who is kept cannot lend its id to another
-            return found[1]
-
-        return resolve_step
+        if current is None or current[0] is not versions:
+            current = versions, {}
+        known = current[1]
+        if capability not in known:
+            fresh = resolver_for(versions, capability=capability, selectors_enabled=selectors_enabled)
+            known[capability] = _remembering(fresh)
+        return known[capability]
 
     return resolver
+
+
+def _remembering(resolve: StepResolver) -> StepResolver:
+    """The same resolver, which is asked once for each step. Its answers are its own: a run that began before the
+    catalogue changed goes on with the old ones, and must not lend them to runs that came later."""
+    known: dict[int, tuple[Step, Resolution]] = {}
+
+    def resolve_step(step: Step) -> Resolution:
+        found = known.get(id(step))
+        if found is None:
+            if len(known) >= _RESOLVED:
+                known.clear()
+            found = known[id(step)] = (step, resolve(step))  # who is kept cannot lend its id to another
+        return found[1]
+
+    return resolve_step
 
 
 class ClientReader:
