@@ -129,6 +129,40 @@ async def test_a_kind_changed_under_one_name_replaces_the_old_object(platform: P
     assert (await platform.composed(xr)).keys() == {"b"}
 
 
+async def test_the_reference_to_an_object_of_the_former_kind_goes_with_it_however_long_that_takes(
+    platform: Platform,
+) -> None:
+    await platform.compose(templates(config_map("a", x="1"), config_map("b", x="1")))
+    xr = await platform.ready(await platform.create())
+    former = (await platform.composed(xr))["a"]["metadata"]
+
+    async def set_finalizers(*names: str) -> None:
+        body = {"metadata": {"finalizers": list(names)}}
+        await platform.client.patch(CONFIG_MAP, former["name"], Patch(PatchType.MERGE, body), namespace="default")
+
+    await set_finalizers("example.org/slow")
+    secret = {"_key": "a", "apiVersion": "v1", "kind": "Secret", "stringData": {"x": "1"}}
+    await platform.compose(templates(secret, config_map("b", x="1")))
+
+    async def going() -> bool:
+        found = await platform.client.get(CONFIG_MAP, former["name"], namespace="default")
+        return bool(found["metadata"].get("deletionTimestamp"))
+
+    async def references() -> list[str]:
+        found = (await platform.get(xr))["spec"]["crossplane"]["resourceRefs"]
+        return sorted(each["kind"] for each in found)
+
+    await eventually(going, "the ConfigMap is to go")
+    await platform.at_rest(xr)
+    assert await references() == ["ConfigMap", "ConfigMap", "Secret"]
+    await set_finalizers()
+
+    async def gone() -> bool:
+        return await references() == ["ConfigMap", "Secret"]
+
+    await eventually(gone, "the reference has gone with it")
+
+
 async def test_deleting_an_xr_deletes_what_it_composed(platform: Platform) -> None:
     await platform.compose(templates(config_map("a", x="1"), config_map("b", x="1")))
     xr = await platform.ready(await platform.create())

@@ -416,7 +416,11 @@ async def test_the_function_revision_that_a_step_chooses_must_be_able_to_compose
     assert await setting.events("MissingCapabilities") == [message]  # not again after a restart
     await setting.patch(FUNCTION_REVISION, name, {"spec": {"desiredState": "Inactive"}})
     await until_condition(setting.client, made, "ValidPipeline", "True")
-    assert len(await setting.events("ValidPipeline")) == 1
+
+    async def told() -> list[str]:
+        return await setting.events("ValidPipeline")
+
+    assert len(await eventually(told, "an event tells that the pipeline is valid again")) == 1
 
 
 async def test_a_function_that_declares_no_capability_can_compose(setting: Setting) -> None:

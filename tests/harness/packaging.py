@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.packages.locking import LockController
 from planform.controllers.packages.sweeping import PackageSweep
 from planform.controllers.workbench import Workbench
+from planform.errors import NotFound
 from planform.functions.errors import FunctionUnavailable, ResolutionError
 from planform.functions.resolution import Request, resolve
 from planform.functions.runner import FunctionRunner
@@ -215,7 +216,8 @@ async def _clean(client: Client) -> None:
         await client.delete_collection(kind)
     for crd in (await client.list(CRD)).items:
         if crd["spec"]["group"] == INPUT_GROUP:
-            await client.delete(CRD, crd["metadata"]["name"])
+            with suppress(NotFound):  # a garbage collector may be quicker
+                await client.delete(CRD, crd["metadata"]["name"])
 
     async def is_empty() -> bool:
         packages = [(await client.list(kind)).items for kind in made]

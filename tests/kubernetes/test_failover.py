@@ -189,7 +189,8 @@ async def is_whole(created: Created, wanted: int, work: list[Write]) -> None:
     assert found == Counter({(name, key): 1 for name in names for key in COMPOSED})
     made = Counter((write.resource, write.namespace, write.name) for write in work if write.code == 201)
     assert not {what: times for what, times in made.items() if times > 1}
-    blind = [write for write in work if not write.is_guarded]
+    # Of a write that was cut off with its process the log does not say whether it was to make the object.
+    blind = [write for write in work if not write.is_guarded and write.code != 504]
     assert not counted(blind)
 
 

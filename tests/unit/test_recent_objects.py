@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.api.kinds import GVK, Object
-from planform.client.informer import Change, version_number
+from planform.client.informer import Change, ObjectKey, Seen, version_number
 from planform.client.protocol import Client
 from planform.client.recent import Recent
 from planform.client.remembering import RememberingClient
@@ -230,3 +230,28 @@ def test_whatever_happens_a_read_is_never_behind_ones_own_writes_or_what_was_tol
 
 def _version(obj: Object) -> int:
     return version_number(obj["metadata"]["resourceVersion"])
+
+
+class Telling:
+    """A listener that has been told this much."""
+
+    def __init__(self, position: int, seen: dict[ObjectKey, Seen]) -> None:
+        self.position = str(position)
+        self.is_hearing = True
+        self._seen = seen
+
+    def seen(self, key: ObjectKey) -> Seen | None:
+        return self._seen.get(key)
+
+
+def test_the_news_of_one_watch_counts_also_where_another_is_behind() -> None:
+    recent, key = Recent(), ObjectKey(HOME, "a")
+    known = widget("a")
+    known["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    behind, ahead = Telling(7, {key: Seen("u", "7", 1)}), Telling(8, {})
+    recent.follow(WIDGET, "", behind)
+    recent.follow(WIDGET, HOME, behind)
+    recent.keep(WIDGET, known)
+    assert recent.get(WIDGET, "a", HOME) == known
+    recent.follow(WIDGET, HOME, ahead)  # which was told that it is gone
+    assert recent.get(WIDGET, "a", HOME) is None

@@ -59,10 +59,11 @@ class Recent:
         """The object, for the caller to keep; None if it is not known, or might be out of date."""
         which = gvk, ObjectKey(namespace, name)
         entry = self._entries.get(which)
-        listener = self._listeners.get((gvk, ""), self._listeners.get((gvk, namespace)))
-        if entry is None or listener is None or not listener.is_hearing:
+        # One watch may be ahead of another, and whoever was woken by it must not read what was before.
+        listeners = [each for place in ("", namespace) if (each := self._listeners.get((gvk, place))) is not None]
+        if entry is None or not listeners or not all(each.is_hearing for each in listeners):
             return None
-        if not _is_newest(listener, which[1], entry.version):
+        if not all(_is_newest(each, which[1], entry.version) for each in listeners):
             self._forget(which)
             return None
         self._entries.move_to_end(which)

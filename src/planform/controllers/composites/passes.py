@@ -287,7 +287,9 @@ class CompositeReconciler:
         if wrote and edited is False:
             why = applied.dispute or "its pipeline gives something else each time it is run"
             self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
-        is_blind = work.is_blind(outcome, self._tools.pipelines.is_blind)
+        # No digest tells of what is on its way out under a name that was given anew; its reference is to go with it.
+        waits = bool(work.observed.leftovers)
+        is_blind = not waits and work.is_blind(outcome, self._tools.pipelines.is_blind)
         left = version_left(before, work.xr, told or work.xr) if is_blind else ""
         depends = work.dependencies() | {named(each, work.xr) for each in (*decided.references, *watched)}
         expires = None if outcome.ttl is None else self._bench.clock.now().timestamp() + outcome.ttl
@@ -297,7 +299,9 @@ class CompositeReconciler:
             Standing(
                 namespace=work.key.namespace,
                 name=work.key.name,
-                observed=b"" if wrote else work.digest,  # what was put right may go wrong in the same way again
+                observed=b""
+                if wrote or waits
+                else work.digest,  # what was put right may go wrong in the same way again
                 revision=chosen.revision,
                 functions=tuple((step.step, step.revision.digest) for step in outcome.steps if step.revision),
                 reads=tuple(work.reader.reads),
