@@ -78,6 +78,9 @@ def serving(project: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(PATIENCE_SECONDS)
+    with socket.socket() as probe:
+        host, _, port = address.partition(":")
+        assert probe.connect_ex((host, int(port))) != 0, "the function has ended with the command that started it"
 
 
 def test_a_served_function_starts_anew_when_its_file_changes(project: Path, serving: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -94,6 +95,7 @@ def run(file: str, address: str, tls_certs_dir: Path | None, no_reload: bool, de
     command = [sys.executable, "-m", "planform_sdk", "serve", file, "--address", address, *security]
     command += ["--debug"] if debug else []
     process, seen = None, _stamps(path)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what it started ends with it
     say(f"serving {file} at {address}; Ctrl-C ends")
     try:
         while True:
