@@ -37,18 +37,16 @@ import uvloop
 import yaml
 
 from bench.report import Report
-from planform.api.kinds import GroupVersionKind, Object, gvk
-from planform.api.names import COMPOSITION, COMPOSITION_REVISION, CRD, XRD
+from planform.api.kinds import Object, gvk
+from planform.api.names import COMPOSITION, COMPOSITION_REVISION, XRD
 from planform.client.informer import list_pages
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import SystemClock
-from planform.errors import NotFound
 
 APP = gvk("bench.example.org/v1", "App")
 NOP = gvk("nop.crossplane.io/v1alpha1", "NopResource")
-PLAIN = gvk("bench.example.org/v1", "Plain")
 RESOURCES = 4
 AT_ONCE = 16
 MARK = "bench.example.org/mark"
@@ -125,20 +123,6 @@ def xr(name: str, **machinery: Any) -> Object:
         "kind": APP.kind,
         "metadata": {"name": name, "namespace": "default"},
         "spec": spec,
-    }
-
-
-def plain_definition() -> Object:
-    """A kind of which objects are kept, and no more."""
-    spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": spec}}
-    names = {"kind": PLAIN.kind, "plural": "plains", "singular": "plain", "listKind": "PlainList"}
-    version = {"name": PLAIN.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    return {
-        "apiVersion": CRD.api_version,
-        "kind": CRD.kind,
-        "metadata": {"name": f"plains.{PLAIN.group}"},
-        "spec": {"group": PLAIN.group, "scope": "Namespaced", "names": names, "versions": [version]},
     }
 
 
@@ -292,27 +276,17 @@ async def make(client: Client, names: Sequence[str]) -> float:
 
 async def by_hand(directory: Path, count: int) -> float:
     """Seconds in which a client creates as many objects as the fleet has, which nobody looks after."""
-    spec = composition(1)["spec"]["pipeline"][0]["input"]["resources"][0]["base"]["spec"]
+    names = [f"plain-{number:05}" for number in range(count * (1 + RESOURCES))]
     with control_plane(directory) as server:
         async with connected(server) as client:
-            await client.create(plain_definition())
-            await until(partial(is_served, client, PLAIN))
             begun = time.perf_counter()
-            await in_parallel([client.create(plain(number, spec)) for number in range(count * (1 + RESOURCES))])
+            await in_parallel([client.create(plain(name)) for name in names])
             return time.perf_counter() - begun
 
 
-def plain(number: int, spec: Object) -> Object:
-    metadata = {"name": f"plain-{number:05}", "namespace": "default"}
-    return {"apiVersion": PLAIN.api_version, "kind": PLAIN.kind, "metadata": metadata, "spec": spec}
-
-
-async def is_served(client: Client, kind: GroupVersionKind) -> bool:
-    try:
-        await client.list(kind, limit=1)
-    except NotFound:
-        return False
-    return True
+def plain(name: str) -> Object:
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"size": "0", "edition": "1"}}
 
 
 async def revision_names(client: Client) -> list[str]:

@@ -59,9 +59,11 @@ class Recent:
         """The object, for the caller to keep; None if it is not known, or might be out of date."""
         which = gvk, ObjectKey(namespace, name)
         entry = self._entries.get(which)
+        if entry is None:
+            return None
         # One watch may be ahead of another, and whoever was woken by it must not read what was before.
         listeners = [each for place in ("", namespace) if (each := self._listeners.get((gvk, place))) is not None]
-        if entry is None or not listeners or not all(each.is_hearing for each in listeners):
+        if not listeners or not all(each.is_hearing for each in listeners):
             return None
         if not all(_is_newest(each, which[1], entry.version) for each in listeners):
             self._forget(which)

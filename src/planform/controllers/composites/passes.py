@@ -289,6 +289,7 @@ class CompositeReconciler:
             self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
         # No digest tells of what is on its way out under a name that was given anew; its reference is to go with it.
         waits = bool(work.observed.leftovers)
+        rested = not wrote and not waits  # what was put right may go wrong in the same way again
         is_blind = not waits and work.is_blind(outcome, self._tools.pipelines.is_blind)
         left = version_left(before, work.xr, told or work.xr) if is_blind else ""
         depends = work.dependencies() | {named(each, work.xr) for each in (*decided.references, *watched)}
@@ -299,9 +300,7 @@ class CompositeReconciler:
             Standing(
                 namespace=work.key.namespace,
                 name=work.key.name,
-                observed=b""
-                if wrote or waits
-                else work.digest,  # what was put right may go wrong in the same way again
+                observed=work.digest if rested else b"",
                 revision=chosen.revision,
                 functions=tuple((step.step, step.revision.digest) for step in outcome.steps if step.revision),
                 reads=tuple(work.reader.reads),
