@@ -36,5 +36,8 @@ class AdmissionPlugin(Protocol):
     """Looks at writes of the kinds it cares about."""
 
     def admit(self, admission: Admission, /) -> None:
-        """Raise an ApiError to refuse; change `admission.new` to amend."""
+        """Raise an ApiError to refuse; change `admission.new` to amend.
+
+        What is below the top level, or below that of the metadata, is replaced and not changed: `old` may share it.
+        """
         ...

@@ -9,7 +9,7 @@ from planform.apiserver.identity import check_named, conflict, place
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Request
 from planform.apiserver.staging import Written, settle
-from planform.apiserver.writes import MODIFIED, create, is_current, modify
+from planform.apiserver.writes import MODIFIED, create, is_current, may_share, modify
 from planform.clock import timestamp
 from planform.errors import BadRequest, NotFound
 from planform.machinery.apply import apply as apply_fields
@@ -51,6 +51,7 @@ async def apply(
             raise conflict(served, key.name, MODIFIED)
         if current is not None and metadata.get("uid") and metadata["uid"] != current["metadata"]["uid"]:
             raise conflict(served, key.name, "the UID in the patch does not match the UID of the object")
+        entry = core.store.head(key)
         try:
             return apply_fields(
                 current,
@@ -62,7 +63,8 @@ async def apply(
                 force=force,
                 now=now,
                 status_subresource=served.has_status,
-                sets_fit=is_current(served, core.store.head(key)),
+                sets_fit=is_current(served, entry),
+                share=may_share(served, entry),
             )
         except TypedError as error:
             raise BadRequest(str(error)) from error

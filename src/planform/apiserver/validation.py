@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from planform.api.kinds import Object
 from planform.apiserver import metadata as meta
@@ -39,11 +39,11 @@ def admit(
     subresource: str = "",
     patching: bool = False,
     applying: bool = False,
-    settled: Collection[str] = (),
+    current: bool = False,
 ) -> None:
     """Bring `new` into the shape that is stored, in place, or raise what is wrong with it.
 
-    `settled` names top-level fields that are as they were stored under the present schema.
+    `current` says that `old` was stored under the present schema: what `new` shares with it is not looked at again.
 
     `unknown` holds the unknown fields found so far; Strict turns them into an error, Warn into warnings.
     """
@@ -56,7 +56,7 @@ def admit(
             old=old,
             collect_unknown=request.validation != "Ignore",
             null_errors=applying,
-            settled=settled,
+            admitted=old if current else None,
         )
         unknown += findings.unknown
         errors += findings.errors

@@ -7,7 +7,7 @@ for that version first, since it would be a lie if the commit failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from planform.api.kinds import Object
@@ -180,10 +180,15 @@ async def patch(
                 "metadata.uid", "FieldValueInvalid", f'Invalid value: "{after["uid"]}": field is immutable'
             )
             raise Invalid.of(served.kind.group, served.kind.kind, name, [error_])
+        result = {**result, "metadata": {**after}}
         check_identity(served, result)
         return result
 
-    return await modify(core, served, key, patched, request, subresource=subresource, unknown=[], patching=True)
+    # A merge patch puts what it changes in new maps. The other kinds of patch may also move things.
+    sharing = patch_type is PatchType.MERGE
+    return await modify(
+        core, served, key, patched, request, subresource=subresource, unknown=[], patching=True, sharing=sharing
+    )
 
 
 async def modify(
@@ -198,10 +203,13 @@ async def modify(
     patching: bool = False,
     applying: bool = False,
     replacing: bool = False,
+    sharing: bool = False,
 ) -> Written:
     """Change an existing object on its newest version; the loop turns only for kinds with a conversion webhook.
 
-    `replacing` promises that `change` makes a new object, with metadata that have been cleaned.
+    `replacing` promises that `change` makes a new object, with metadata that have been cleaned; `applying` promises the
+    same and that the object shares with the old one at most what `may_share` allows, each part in its old place.
+    `sharing` promises only this latter, and is not given the old object itself where nothing may be shared.
     """
     findings = [] if unknown is None else unknown
     while True:
@@ -212,13 +220,14 @@ async def modify(
         try:
             if served.conversion is None:
                 old = decode(served, entry)
-                # An apply shares nothing with what it is given, and a replacement takes nothing from it.
-                current = old if applying or replacing else decode(served, entry)
+                current = (
+                    old if applying or replacing or (sharing and may_share(served, entry)) else decode(served, entry)
+                )
             else:
                 old, current = [(await decode_any(core, served, [entry]))[0] for _ in range(2)]
             new = change(current)
             found = list(findings)
-            sent = new["metadata"] if replacing else meta.clean(new, found)
+            sent = new["metadata"] if replacing or applying else meta.clean(new, found)
             _settle_metadata(served, key, new, old, sent, applying=applying)
             _confine(served, new, old, subresource)
             validation.admit(
@@ -231,7 +240,7 @@ async def modify(
                 subresource=subresource,
                 patching=patching,
                 applying=applying,
-                settled=_settled(served, entry, new, old),
+                current=is_current(served, entry),
             )
             _check_finalizers(served, key, new, old)
             if not applying:
@@ -281,11 +290,12 @@ def is_current(served: ServedKind, entry: Entry | None) -> bool:
     return entry is not None and served.is_storage and entry.rv > served.schema_rv
 
 
-def _settled(served: ServedKind, entry: Entry, new: Object, old: Object) -> Collection[str]:
-    """The top-level fields that a write left as they were admitted under the present schema."""
-    if not is_current(served, entry):
-        return ()
-    return [name for name, value in new.items() if name != "metadata" and value is old.get(name)]
+def may_share(served: ServedKind, entry: Entry | None) -> bool:
+    """Whether what a write leaves alone may be the stored object's own, because nothing will change it in place.
+
+    What the present schema admitted once, it admits as it is. The strategies of built-in kinds fill in what they like.
+    """
+    return not served.builtin and is_current(served, entry)
 
 
 def _confine(served: ServedKind, new: Object, old: Object, subresource: str) -> None:

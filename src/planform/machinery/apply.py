@@ -39,6 +39,7 @@ from planform.machinery.managed_fields import (
 )
 from planform.machinery.merging import fresh, merge, without
 from planform.machinery.ownership import applied, changed, created, same
+from planform.machinery.restating import restate
 from planform.machinery.typed import UNTRACKED_FIELDS, UNTRACKED_METADATA, TypedError, TypeNode, type_errors
 
 Object = dict[str, Any]
@@ -59,24 +60,37 @@ def apply(
     now: str,
     status_subresource: bool = False,
     sets_fit: bool = False,
+    share: bool = False,
 ) -> Object:
     """The object after `manager` applied `config`, with its managedFields; `live` is None if it is to be created.
 
     What this manager applied before and left out now is removed unless others own it. An apply that changes nothing
     returns an object equal to `live`, times included. Untracked metadata (uid, resourceVersion ...) stays as it is in
     `live`: preconditions that the configuration carries are the caller's to check. `sets_fit` says that the live
-    object was written under this very type.
+    object was written under this very type, and `share` that the result may have parts of it, other than the outermost
+    maps of object and metadata.
 
     Raises ApplyConflict if others own fields that would change and `force` is not set, TypedError if the configuration
     does not fit its type.
     """
-    _check_type(node, config, api_version)
     reach = _Reach(subresource, status_subresource)
     wanted = reach.of(config)
+    me = owner(manager, APPLY, api_version, subresource)
     if live is None:
-        return _first(node, config, wanted, reach, owner(manager, APPLY, api_version, subresource), api_version, now)
+        _check_type(node, config, api_version)
+        return _first(node, config, wanted, reach, me, api_version, now)
     before = reach.of(live)
     former = stored_owners(_entries(live))
+    if sets_fit and manager != last_applied.KUBECTL:
+        again = _restated(node, before, wanted, config, former.get(me), api_version)
+        if again is not None and (force or not _conflicts(former, me, again[1])):
+            after, written = again
+            owners = _shared_out(former, former, me, written, now)
+            result = {**reach.put(live, after)} if share else reach.fresh(live, after)
+            _keep_untracked(live, result)
+            return _with_entries(result, owners, unchanged=owners == former)
+
+    _check_type(node, config, api_version)
     if not sets_fit:
         former = _settled(former, node)
     untracked = not former
@@ -84,7 +98,6 @@ def apply(
         former = _written_by(
             owner(BEFORE_FIRST_APPLY, UPDATE, api_version, subresource), node, before, api_version, now
         )
-    me = owner(manager, APPLY, api_version, subresource)
     claimed = difference(applied(node, wanted) or {}, UNTRACKED_FIELDS)
     last = former[me].fields if me in former else {}
     owners = {**former, me: Holding(claimed, api_version, former[me].time if me in former else now)}
@@ -98,19 +111,36 @@ def apply(
             conflicts = _less(conflicts, last_applied.fields_still_as_applied(live, node))
         if conflicts:
             raise _conflict_error(conflicts)
-    lost = union(written, removed)
-    for who, what in owners.items():
-        if who != me:
-            owners[who] = what._replace(fields=difference(what.fields, lost))
-    owners = {who: what for who, what in owners.items() if what.fields}
-    if me in owners and (written or removed or owners != former):
-        owners[me] = owners[me]._replace(time=now)
-
+    owners = _shared_out(owners, former, me, union(written, removed), now)
     result = reach.fresh(live, after)
     _keep_untracked(live, result)
     if manager == last_applied.KUBECTL:
         last_applied.follow(result, config)
     return _with_entries(result, owners, unchanged=not untracked and owners == former)
+
+
+def _restated(
+    node: TypeNode, before: Object, wanted: Object, config: Object, mine: Holding | None, api_version: str
+) -> tuple[Object, Fields] | None:
+    """The object and what was written, if its manager states the fields again that it owns in this version."""
+    if mine is None or mine.api_version != api_version:
+        return None
+    beyond_reach = {name: value for name, value in config.items() if name not in wanted}
+    if beyond_reach and type_errors(node, beyond_reach):
+        return None
+    return restate(node, before, wanted, mine.fields)
+
+
+def _shared_out(owners: Owners, former: Owners, me: Owner, lost: Fields, now: str) -> Owners:
+    """The owners after an apply by one of them: what it changed or removed, the others own no longer."""
+    shared: Owners = {}
+    for who, what in owners.items():
+        fields = what.fields if who == me else difference(what.fields, lost)
+        if fields:
+            shared[who] = Holding(fields, what.api_version, what.time)
+    if me in shared and (lost or shared != former):
+        shared[me] = shared[me]._replace(time=now)
+    return shared
 
 
 def _first(
@@ -169,6 +199,9 @@ def track_update(
 
 def same_but_bookkeeping(old: Object, new: Object) -> bool:
     """Whether a write changes nothing that counts: equal but for resourceVersion and the times in managedFields."""
+    for name, value in new.items():
+        if name != "metadata" and (former := old.get(name)) is not value and former != value:
+            return False  # as most writes do
     return same(_without_bookkeeping(old), _without_bookkeeping(new))
 
 

@@ -44,7 +44,7 @@ def applied(node: TypeNode, value: Any) -> Fields | None:
         claimed = {}
         for key, item in zip(keys, value, strict=True):
             claimed[key] = with_own(applied(node.item, item)) if key not in claimed else LEAF
-        return _in_order(claimed)
+        return in_order(claimed)
     return LEAF
 
 
@@ -109,7 +109,7 @@ def _changed_map(node: TypeNode, old: Mapping[str, Any], new: Mapping[str, Any])
     for name, value in old.items():
         if name not in new:
             removed[f"f:{name}"] = created(node.child(name), value)
-    return _in_order(written), _in_order(removed)
+    return in_order(written), in_order(removed)
 
 
 def _changed_list(node: TypeNode, old: Mapping[str, list[Any]], new: Mapping[str, list[Any]]) -> Change:
@@ -131,7 +131,7 @@ def _changed_list(node: TypeNode, old: Mapping[str, list[Any]], new: Mapping[str
     for key, former in old.items():
         if key not in new:
             removed[key] = created(node.item, former[0]) if len(former) == 1 else LEAF
-    return _in_order(written), _in_order(removed)
+    return in_order(written), in_order(removed)
 
 
 def _reshaped(old: Fields, new: Fields) -> Change:
@@ -154,7 +154,7 @@ def _note(element: str, change: Change, written: Fields, removed: Fields) -> Non
         removed[element] = change[1]
 
 
-def _in_order(fields: Fields) -> Fields | None:
+def in_order(fields: Fields) -> Fields | None:
     return dict(sorted(fields.items())) if len(fields) > 1 else fields or None
 
 

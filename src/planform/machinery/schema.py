@@ -10,7 +10,7 @@ floats that are integers and wrong types leave through `_settle`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -34,7 +34,9 @@ from planform.machinery.schema_values import (
 __all__ = ["Findings", "InvalidSchema", "Schema", "compile_schema"]
 
 Resolve = Callable[[str], SchemaDict]
-Visit = Callable[[Any, Path, "_Walk"], None]
+Visit = Callable[[Any, Any, Path, "_Walk"], None]
+"""Brings a value into shape. Next to it stands what was admitted at its place before, or anything else if that is not
+known: a part of it that is the very same object needs no second look."""
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -45,6 +47,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
 }
 _ANY_TYPE: tuple[type, ...] = (str, bool, int, float, dict, list)
+_NOTHING: Mapping[str, Any] = {}
 _DROP: Any = object()
 """What `_settle` answers for a null that is to be dropped."""
 
@@ -52,12 +55,11 @@ _DROP: Any = object()
 class _Walk:
     """What one admission gathers on its way through the object."""
 
-    __slots__ = ("collect_unknown", "errors", "null_errors", "settled", "unknown")
+    __slots__ = ("collect_unknown", "errors", "null_errors", "unknown")
 
-    def __init__(self, *, collect_unknown: bool, null_errors: bool, settled: Collection[str] = ()) -> None:
+    def __init__(self, *, collect_unknown: bool, null_errors: bool) -> None:
         self.collect_unknown = collect_unknown
         self.null_errors = null_errors
-        self.settled = settled
         self.unknown: list[str] = []
         self.errors: list[tuple[Path, FieldError]] = []
 
@@ -114,19 +116,21 @@ class Schema:
         old: dict[str, Any] | None = None,
         collect_unknown: bool = True,
         null_errors: bool = False,
-        settled: Collection[str] = (),
+        admitted: dict[str, Any] | None = None,
     ) -> Findings:
         """Prune, default and validate in place.
 
-        `settled` names top-level fields that this schema admitted before and that are as they were then.
+        `admitted` is an object that passed this schema before. Maps and lists of it that `obj` has at the same place
+        are not looked at again: they need no change, and what is wrong with them would be dropped like all complaints
+        about what did not change.
 
         With `old` (an update), a complaint about a part that did not change is dropped, so that an object stored
         before a schema was tightened can still be edited elsewhere. `null_errors` is for server-side apply: a null
         that would have been dropped is an error.
         """
-        walk = _Walk(collect_unknown=collect_unknown, null_errors=null_errors, settled=settled)
+        walk = _Walk(collect_unknown=collect_unknown, null_errors=null_errors)
         try:
-            _settle(self._root, obj, None, walk)
+            _settle(self._root, obj, admitted, None, walk)
         except RecursionError:  # only a schema that refers to itself lets an object be that deep
             return Findings([], [say.invalid(say.NOWHERE, "", "object is nested too deeply")])
         errors = walk.errors
@@ -273,7 +277,7 @@ def _left_alone(declared: _Node | None) -> _Node:
     if declared is not None:
         explain = value_errors(declared.schema)
 
-        def visit(value: Any, path: Path, walk: _Walk) -> None:
+        def visit(value: Any, admitted: Any, path: Path, walk: _Walk) -> None:
             walk.errors.extend((path, error) for error in explain(value, path))
 
     node.visits = dict.fromkeys(_ANY_TYPE, visit)
@@ -294,13 +298,13 @@ def _visit_scalar(rules: tuple[Rule, ...]) -> Visit | None:
     if len(rules) == 1:
         holds, explain = rules[0]
 
-        def visit_one(value: Any, path: Path, walk: _Walk) -> None:
+        def visit_one(value: Any, admitted: Any, path: Path, walk: _Walk) -> None:
             if not holds(value):
                 walk.errors.extend((path, error) for error in explain(value, path))
 
         return visit_one
 
-    def visit(value: Any, path: Path, walk: _Walk) -> None:
+    def visit(value: Any, admitted: Any, path: Path, walk: _Walk) -> None:
         for rule in rules:
             if not rule.holds(value):
                 walk.errors.extend((path, error) for error in rule.explain(value, path))
@@ -316,15 +320,14 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
 
     only_extra = extra is not None and not node.properties
 
-    def visit(obj: dict[str, Any], path: Path, walk: _Walk) -> None:
+    def visit(obj: dict[str, Any], admitted: Any, path: Path, walk: _Walk) -> None:
+        before = admitted.get if type(admitted) is dict else _NOTHING.get
         dropped: list[str] | None = None
         # A map whose values need nothing but a look at their type, all of it, is one look.
         plain_map = (
             only_extra and extra is not None and extra.visit is None and {*map(type, obj.values())} == {extra.expected}
         )
         fields: Iterable[tuple[str, Any]] = () if plain_map else obj.items()
-        if path is None and walk.settled:
-            fields = [field for field in fields if field[0] not in walk.settled]
         for name, value in fields:
             if type(value) is plain(name):
                 continue
@@ -340,11 +343,11 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
                     continue
                 child = extra
             if type(value) is child.expected:
-                visit_child = child.visit
-                if visit_child is not None:
-                    visit_child(value, (path, MapKey(name) if child is extra else name), walk)
+                visit_child, former = child.visit, before(name)
+                if visit_child is not None and former is not value:
+                    visit_child(value, former, (path, MapKey(name) if child is extra else name), walk)
             else:
-                settled = _settle(child, value, (path, MapKey(name) if child is extra else name), walk)
+                settled = _settle(child, value, before(name), (path, MapKey(name) if child is extra else name), walk)
                 if settled is _DROP:
                     if dropped is None:
                         dropped = []
@@ -356,7 +359,7 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
                 del obj[name]
         for name, child in defaults:
             if name not in obj:
-                obj[name] = _settle(child, child.new_default(), (path, name), walk)
+                obj[name] = _settle(child, child.new_default(), None, (path, name), walk)
         for rule in rules:
             if not rule.holds(obj):
                 walk.errors.extend((path, error) for error in rule.explain(obj, path))
@@ -365,14 +368,14 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit:
 
 
 def _visit_list(item: _Node, rules: tuple[Rule, ...]) -> Visit:
-    def visit(items: list[Any], path: Path, walk: _Walk) -> None:
+    def visit(items: list[Any], admitted: Any, path: Path, walk: _Walk) -> None:
         expected, visit_item = item.expected, item.visit
         for index, value in enumerate(items):
             if type(value) is expected:
                 if visit_item is not None:
-                    visit_item(value, (path, index), walk)
+                    visit_item(value, None, (path, index), walk)
             else:
-                settled = _settle(item, value, (path, index), walk)
+                settled = _settle(item, value, None, (path, index), walk)
                 if settled is _DROP:
                     _keep_null(item, (path, index), walk)
                 elif settled is not value:
@@ -384,7 +387,7 @@ def _visit_list(item: _Node, rules: tuple[Rule, ...]) -> Visit:
     return visit
 
 
-def _settle(node: _Node, value: Any, path: Path, walk: _Walk) -> Any:
+def _settle(node: _Node, value: Any, admitted: Any, path: Path, walk: _Walk) -> Any:
     """The value to keep in place of one that is not simply of the expected type; `_DROP` for a null nobody wants."""
     if value is None and (node.nullable or not node.has_default):
         if not node.nullable and not walk.null_errors:
@@ -398,7 +401,7 @@ def _settle(node: _Node, value: Any, path: Path, walk: _Walk) -> Any:
     if kind in node.visits:
         visit = node.visits[kind]
         if visit is not None:
-            visit(value, path, walk)
+            visit(value, admitted, path, walk)
         return value
     if kind is dict or kind is list:
         _prune(_NOTHING_KNOWN, value, path, walk.unknown if walk.collect_unknown else [])
