@@ -195,14 +195,7 @@ def _copy(value: Any) -> Any:
 
 
 def _answer(written: staging.Written) -> Object:
-    """What was written, as the caller's own: where it was at hand decoded, only the sets of owned fields are shared."""
-    obj = written.object
-    if obj is None:
-        return _decoded(written.value)
-    metadata = obj["metadata"]
-    if "managedFields" in metadata:
-        metadata["managedFields"] = _copy(metadata["managedFields"])
-    return obj
+    return _decoded(written.value) if written.object is None else written.object
 
 
 def _decoded(value: bytes) -> Object:

@@ -23,7 +23,7 @@ class Written:
     created: bool = False
     gone: bool = False
     object: Object | None = None
-    """The same, decoded, where it was at hand; its fieldsV1 are shared with others."""
+    """The same, decoded, where it was at hand; it shares nothing and becomes the caller's."""
 
 
 async def in_storage_version(core: Core, served: ServedKind, obj: Object) -> Object:

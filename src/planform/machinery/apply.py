@@ -2,9 +2,8 @@
 
 Two entry points, both pure: `apply` merges what one manager wants into an object, and `track_update` says who owns the
 fields of an object that was written in any other way. They never change their arguments, and leave defaulting,
-validation and the resourceVersion check to the caller. The sets in managedFields are shared between results and must
-not be changed in place, and what an apply cannot touch (all but the status, or the status) comes as it is in the live
-object; everything else in a result is the caller's.
+validation and the resourceVersion check to the caller. A result may share with the live object the sets in
+managedFields and what an apply cannot touch (all but the status, or the status); everything else in it is the caller's.
 
 Versions: conversion between versions of a kind changes only apiVersion, so sets written in different versions are
 compared as they are.

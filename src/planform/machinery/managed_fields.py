@@ -4,14 +4,15 @@ A set of fields is kept as the FieldsV1 JSON shows it, so that storing one costs
 (`f:name`, `k:{"name":"x"}`, `v:"p"`) to what is owned below them. `{}` owns the place itself; next to other elements
 the key `.` says so. At the root `{}` is the empty set. Keys are sorted.
 
-Sets are values: no function here changes one, and results share parts with their arguments.
+Sets are values: no function here changes one, and results share parts with their arguments, but with nothing else. So
+the sets of an object that nobody else has are nobody else's either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,9 +20,6 @@ from planform.machinery.typed import TypeNode, element_text
 
 Fields = dict[str, Any]
 """A set of fields in its FieldsV1 form."""
-
-LEAF: Final[Fields] = {}
-"""A place that owns itself and nothing below. Sets share it, which is safe because nobody changes a set."""
 
 APPLY, UPDATE = "Apply", "Update"
 ANCIENT_CHANGES = "ancient-changes"
@@ -121,7 +119,7 @@ def settled(fields: Fields, node: TypeNode) -> Fields:
             continue
         child = below_type(node, element)
         holds_fields = next(reversed(below))[0] == "f"  # one place holds fields or items, and `.` sorts before both
-        now = settled(below, child) if (child.granular if holds_fields else child.associative) else LEAF
+        now = settled(below, child) if (child.granular if holds_fields else child.associative) else {}
         if now is not below:
             out = {**out, element: now}
     return out

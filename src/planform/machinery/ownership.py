@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from planform.machinery.managed_fields import LEAF, Fields, with_own
+from planform.machinery.managed_fields import Fields, with_own
 from planform.machinery.typed import ABSENT, TypeNode
 
 Change = tuple[Fields | None, Fields | None]
@@ -31,7 +31,7 @@ def applied(node: TypeNode, value: Any) -> Fields | None:
     if type(value) is dict and node.granular and value:
         claimed = {}
         for name in sorted(value):
-            deeper: Fields | None = LEAF
+            deeper: Fields | None = {}
             below = value[name]
             if type(below) in _CONTAINERS:
                 deeper = applied(node.child(name), below)
@@ -43,9 +43,9 @@ def applied(node: TypeNode, value: Any) -> Fields | None:
     if type(value) is list and node.associative and (keys := node.item_keys(value)) is not None:
         claimed = {}
         for key, item in zip(keys, value, strict=True):
-            claimed[key] = with_own(applied(node.item, item)) if key not in claimed else LEAF
+            claimed[key] = with_own(applied(node.item, item)) if key not in claimed else {}
         return in_order(claimed)
-    return LEAF
+    return {}
 
 
 def created(node: TypeNode, value: Any) -> Fields:
@@ -53,25 +53,25 @@ def created(node: TypeNode, value: Any) -> Fields:
     claimed: Fields
     if type(value) is dict:
         if not value or not node.granular:
-            return LEAF
+            return {}
         if _CONTAINERS.isdisjoint(map(type, value.values())):
-            return {".": LEAF, **{f"f:{name}": LEAF for name in sorted(value)}}
-        claimed = {".": LEAF}
+            return {".": {}, **{f"f:{name}": {} for name in sorted(value)}}
+        claimed = {".": {}}
         descents, others = node.descents, node.others
         for name in sorted(value):
             below = value[name]
             if type(below) in _CONTAINERS and below and (child := descents.get(name, others)) is not None:
                 claimed[f"f:{name}"] = created(child, below)
             else:
-                claimed[f"f:{name}"] = LEAF
+                claimed[f"f:{name}"] = {}
         return claimed
     if type(value) is list and value and node.associative and (keys := node.item_keys(value)) is not None:
-        claimed = {".": LEAF}
+        claimed = {".": {}}
         for key, item in zip(keys, value, strict=True):
             # Items that share a key cannot be told apart: they are one field together.
-            claimed[key] = created(node.item, item) if key not in claimed else LEAF
+            claimed[key] = created(node.item, item) if key not in claimed else {}
         return claimed if len(claimed) == 2 else dict(sorted(claimed.items()))
-    return LEAF
+    return {}
 
 
 def changed(node: TypeNode, old: Any, new: Any) -> Change:
@@ -94,7 +94,7 @@ def changed(node: TypeNode, old: Any, new: Any) -> Change:
         and (new_keys := node.item_keys(new or [])) is not None
     ):
         return _changed_list(node, _by_key(old_keys, old), _by_key(new_keys, new))
-    return _SAME if same(old, new) else (LEAF, None)
+    return _SAME if same(old, new) else ({}, None)
 
 
 def _changed_map(node: TypeNode, old: Mapping[str, Any], new: Mapping[str, Any]) -> Change:
@@ -104,7 +104,7 @@ def _changed_map(node: TypeNode, old: Mapping[str, Any], new: Mapping[str, Any])
         former = old.get(name, ABSENT)
         if former is ABSENT:
             written[f"f:{name}"] = created(node.child(name), value)
-        elif former is not value and not (type(value) in _PLAIN and type(former) is type(value) and former == value):
+        elif former is not value and (type(value) is not type(former) or not same(former, value)):
             _note(f"f:{name}", changed(node.child(name), former, value), written, removed)
     for name, value in old.items():
         if name not in new:
@@ -118,19 +118,19 @@ def _changed_list(node: TypeNode, old: Mapping[str, list[Any]], new: Mapping[str
     for key, items in new.items():
         former = old.get(key)
         if former is None:
-            written[key] = created(node.item, items[0]) if len(items) == 1 else LEAF
+            written[key] = created(node.item, items[0]) if len(items) == 1 else {}
         elif len(former) == len(items) == 1:
             _note(key, changed(node.item, former[0], items[0]), written, removed)
         elif len(former) > 1 and len(items) > 1:
             if not same(former, items):
-                written[key] = LEAF
+                written[key] = {}
         else:
             # Between one item and several with the same key, the single one comes or goes with all its fields.
-            removed[key] = created(node.item, former[0]) if len(former) == 1 else LEAF
-            written[key] = created(node.item, items[0]) if len(items) == 1 else LEAF
+            removed[key] = created(node.item, former[0]) if len(former) == 1 else {}
+            written[key] = created(node.item, items[0]) if len(items) == 1 else {}
     for key, former in old.items():
         if key not in new:
-            removed[key] = created(node.item, former[0]) if len(former) == 1 else LEAF
+            removed[key] = created(node.item, former[0]) if len(former) == 1 else {}
     return in_order(written), in_order(removed)
 
 
