@@ -31,6 +31,7 @@ from planform.clock import timestamp
 from planform.errors import ApiError, BadRequest, FieldError, Invalid, NotFound, UnsupportedMediaType, naming
 from planform.machinery import names, patches
 from planform.machinery.apply import same_but_bookkeeping, track_update
+from planform.machinery.merging import share_unchanged
 from planform.machinery.strategic import strategic_merge
 from planform.store import Entry, Key
 
@@ -230,6 +231,8 @@ async def modify(
             sent = new["metadata"] if replacing or applying else meta.clean(new, found)
             _settle_metadata(served, key, new, old, sent, applying=applying)
             _confine(served, new, old, subresource)
+            if may_share(served, entry):
+                share_unchanged(old, new)
             validation.admit(
                 core,
                 served,

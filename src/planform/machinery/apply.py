@@ -187,10 +187,16 @@ def track_update(
     written, removed = _changes(node, reach.of(live or {}), reach.of(new))
     if written or removed:
         lost = union(written, removed)
-        owners = {who: what._replace(fields=difference(what.fields, lost)) for who, what in owners.items()}
-        if written:
-            held = owners[me].fields if me in owners else {}
-            owners[me] = Holding(union(held, written), api_version, now)
+        mine = owners.get(me, Holding({}, api_version, now))
+        held = mine.fields
+        if removed or difference(written, held):  # else it wrote what it owns already
+            held = union(difference(held, lost), written)
+        owners = {
+            who: Holding(difference(what.fields, lost), what.api_version, what.time)
+            for who, what in owners.items()
+            if who != me
+        }
+        owners[me] = Holding(held, api_version, now) if written else mine._replace(fields=held)
     elif owners is former:
         return list(stored)
     return encode(fold_oldest_updaters({who: what for who, what in owners.items() if what.fields}))
