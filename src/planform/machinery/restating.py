@@ -14,7 +14,7 @@ import orjson
 
 from planform.machinery.managed_fields import Fields
 from planform.machinery.ownership import in_order, same
-from planform.machinery.typed import ABSENT, UNTRACKED_METADATA, TypeNode, type_errors
+from planform.machinery.typed import UNTRACKED_METADATA, TypeNode, type_errors
 
 _SCALARS: Final = frozenset({str, int, float, bool})
 _IDENTITY: Final = ("apiVersion", "kind")
@@ -77,13 +77,13 @@ def _map(node: TypeNode, live: Any, config: dict[str, Any], owned: Fields, *, it
     written: Fields = {}
     fields, element = node.fields, node.element
     for name, value in config.items():
-        below, child, former = owned.get(f"f:{name}"), fields.get(name, element), live.get(name, ABSENT)
-        if below is None or child is None or former is ABSENT or type(value) not in child.types:
+        below, child, former, sort = owned.get(f"f:{name}"), fields.get(name, element), live.get(name), type(value)
+        if below is None or child is None or sort not in child.types:
             raise _Unusual
-        if type(value) in _SCALARS:
+        if sort in _SCALARS:
             if below or type(former) not in _SCALARS:
                 raise _Unusual
-            if value == former and type(value) is type(former):
+            if value == former and sort is type(former):
                 continue
             after, change = _replaced(former, value)
         else:
@@ -95,7 +95,7 @@ def _map(node: TypeNode, live: Any, config: dict[str, Any], owned: Fields, *, it
         merged[name] = after
         if change is not None:
             written[f"f:{name}"] = change
-    return merged, in_order(written)
+    return merged, in_order(written) if written else None
 
 
 def _container(node: TypeNode, live: Any, config: Any, owned: Fields, *, itself: bool) -> Restated:
@@ -107,7 +107,7 @@ def _container(node: TypeNode, live: Any, config: Any, owned: Fields, *, itself:
         return live, None
     if type(config) is list and node.associative:
         return _list(node, live, config, owned)
-    if owned or type(live) is not type(config) or type_errors(node, config):  # among them null, which is rare
+    if owned or config is None or type(live) is not type(config) or type_errors(node, config):
         raise _Unusual
     return _replaced(live, config)
 
@@ -137,7 +137,7 @@ def _list(node: TypeNode, live: Any, config: list[Any], owned: Fields) -> Restat
         merged[index] = after
         if change is not None:
             written[key] = change
-    return merged, in_order(written)
+    return merged, in_order(written) if written else None
 
 
 def _replaced(live: Any, config: Any) -> Restated:

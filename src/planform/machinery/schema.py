@@ -278,7 +278,8 @@ def _left_alone(declared: _Node | None) -> _Node:
         explain = value_errors(declared.schema)
 
         def visit(value: Any, admitted: Any, path: Path, walk: _Walk) -> None:
-            walk.errors.extend((path, error) for error in explain(value, path))
+            if value is not admitted and (found := explain(value, path)):
+                walk.errors.extend((path, error) for error in found)
 
     node.visits = dict.fromkeys(_ANY_TYPE, visit)
     return node

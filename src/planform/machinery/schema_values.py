@@ -153,12 +153,19 @@ def value_errors(schema: SchemaDict) -> Explain:
     extra = schema.get("additionalProperties")
     others = value_errors(extra) if isinstance(extra, Mapping) else None
     nullable = bool(schema.get("nullable"))
+    expected = {kind for kind, name in JSON_TYPES.items() if name in names}
+    checks = {kind: (*rules.get(kind, ()), *(rules[object] if kind is not type(None) else ())) for kind in JSON_TYPES}
 
     def errors(value: Any, path: Path) -> list[FieldError]:
         found: list[FieldError] = []
-        if names and not any(is_type(value, name) for name in names) and not (value is None and nullable):
+        if (
+            names
+            and type(value) not in expected
+            and not any(is_type(value, name) for name in names)
+            and not (value is None and nullable)
+        ):
             found.append(type_error(schema, value, path))
-        for rule in (*rules.get(type(value), ()), *(rules[object] if value is not None else ())):
+        for rule in checks.get(type(value), rules[object]):
             if not rule.holds(value):
                 found.extend(rule.explain(value, path))
         if type(value) is dict:
