@@ -36,7 +36,7 @@ def fields_still_as_applied(live: Object, node: TypeNode) -> Fields:
 
 def follow(obj: Object, config: Object) -> None:
     """Make the annotation of `obj`, if it has one, say what was applied now; drop it if there is no room for it."""
-    annotations = _annotations(obj)
+    annotations = {**_annotations(obj)}  # which a write of the status shares with the live object
     if not annotations.get(ANNOTATION):
         return
     sent = orjson.loads(orjson.dumps(config))
@@ -44,6 +44,7 @@ def follow(obj: Object, config: Object) -> None:
     annotations[ANNOTATION] = orjson.dumps(sent, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
     if sum(len(text.encode()) for item in annotations.items() for text in item) > ANNOTATIONS_LIMIT:
         del annotations[ANNOTATION]
+    obj["metadata"]["annotations"] = annotations
 
 
 def _annotations(obj: Object) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _tracked_metadata(node: TypeNode, live: Any, metadata: Any) -> dict[str, Any
     for name, value in metadata.items():
         if name not in UNTRACKED_METADATA:
             tracked[name] = value
-        elif type(value) not in _SCALARS or type(value) not in node.fields[name].types or name not in live:
+        elif type(value) not in _SCALARS or type(value) not in node.fields[name].types or live.get(name) != value:
             raise _Unusual
     return tracked
 
@@ -145,7 +145,4 @@ def _replaced(live: Any, config: Any) -> Restated:
     encoded = orjson.dumps(config)
     if live == config and encoded == orjson.dumps(live):
         return live, None
-    after = orjson.loads(encoded)
-    if type(after) is not type(config):  # a float that is no number, for which JSON has only null
-        raise _Unusual
-    return after, None if same(live, config) else {}
+    return orjson.loads(encoded), None if same(live, config) else {}
