@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import jsonschema_rs
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,6 +170,38 @@ def test_an_unchanged_object_is_never_refused(seed: int) -> None:
     compiled = compile_schema(schema, root=True)
     compiled.admit(obj)
     assert compiled.admit(copy.deepcopy(obj), old=obj).errors == []
+
+
+def mixed(draw: random.Random, old: Any, other: Any) -> Any:
+    """The old value with parts of another; what it keeps is the old value's own."""
+    if draw.random() < 0.2:
+        return other
+    if isinstance(old, list) and isinstance(other, list):
+        return old if draw.random() < 0.5 else [*old, *other]
+    if not isinstance(old, dict) or not isinstance(other, dict) or draw.random() < 0.2:
+        return old
+    kept = {name: value for name, value in old.items() if draw.random() < 0.9}
+    return kept | {
+        name: mixed(draw, old[name], value) if name in old else value
+        for name, value in other.items()
+        if draw.random() < 0.6
+    }
+
+
+@laws
+@given(seeds, st.booleans())
+def test_parts_of_an_admitted_object_need_no_second_look(seed: int, null_errors: bool) -> None:
+    schema, old = make_case(seed, faults=0.1, defaults=True)
+    compiled = compile_schema(schema, root=True)
+    compiled.admit(old)
+    draw = random.Random(seed)
+    new = mixed(draw, old, {"spec": make_value(draw, schema["properties"]["spec"], 0.1)})
+    apart, before = copy.deepcopy(new), copy.deepcopy(old)
+    expected = compiled.admit(apart, old=before, null_errors=null_errors)
+    found = compiled.admit(new, old=old, null_errors=null_errors, admitted=old)
+    assert found == expected
+    assert orjson.dumps(new) == orjson.dumps(apart)
+    assert orjson.dumps(old) == orjson.dumps(before)
 
 
 def in_json_schema(schema: Json) -> Json:

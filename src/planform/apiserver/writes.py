@@ -7,8 +7,10 @@ for that version first, since it would be a lie if the commit failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import orjson
 
 from planform.api.kinds import Object
 from planform.apiserver import metadata as meta
@@ -31,7 +33,7 @@ from planform.clock import timestamp
 from planform.errors import ApiError, BadRequest, FieldError, Invalid, NotFound, UnsupportedMediaType, naming
 from planform.machinery import names, patches
 from planform.machinery.apply import same_but_bookkeeping, track_update
-from planform.machinery.merging import share_unchanged
+from planform.machinery.merging import fresh, share_unchanged
 from planform.machinery.strategic import strategic_merge
 from planform.store import Entry, Key
 
@@ -159,7 +161,7 @@ async def patch(
         try:
             match patch_type:
                 case PatchType.JSON:
-                    result = patches.json_patch(current, body)
+                    result = _apart(patches.json_patch(current, body), body)
                 case PatchType.MERGE:
                     result = patches.merge_patch(current, body)
                 case PatchType.STRATEGIC:
@@ -190,6 +192,16 @@ async def patch(
     return await modify(
         core, served, key, patched, request, subresource=subresource, unknown=[], patching=True, sharing=sharing
     )
+
+
+def _apart(result: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
+    """What a JSON patch copied is the same map in two places: give each its own, since admission changes them in place."""
+    if all(operation["op"] != "copy" for operation in operations):
+        return result
+    try:
+        return fresh(result)
+    except orjson.JSONEncodeError:  # nested too deeply, as will be said in its turn
+        return result
 
 
 async def modify(
