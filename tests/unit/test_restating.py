@@ -324,7 +324,7 @@ def widget(spec: Object, **metadata: Any) -> Object:
 
 
 P = 'k:{"name":"p"}'
-ITEM_P = {".": {}, "f:name": {}, "f:v": {}}
+ITEM_P: Object = {".": {}, "f:name": {}, "f:v": {}}
 
 
 def test_fields_that_are_owned_already_get_their_new_values() -> None:
@@ -383,16 +383,18 @@ def test_the_general_way_is_for(case: str) -> None:
 
 
 def test_the_general_way_is_for_metadata_that_are_not_those_of_the_object() -> None:
-    live, owned = widget({"text": "1"}, uid="u", generation=1), {"f:spec": {"f:text": {}}}
+    live = widget({"text": "1"}, uid="u", generation=1)
+    owned: Object = {"f:spec": {"f:text": {}}}
     assert restate(NODE, live, widget({"text": "2"}, uid="u", generation=1), owned) is not None
-    for odd in (
+    oddities: list[Object] = [
         {"uid": "v"},
         {"uid": None},
         {"selfLink": "s"},
         {"generation": True},
         {"managedFields": []},
         {"zork": 1},
-    ):
+    ]
+    for odd in oddities:
         assert restate(NODE, live, widget({"text": "2"}, **odd), owned) is None, odd
 
 

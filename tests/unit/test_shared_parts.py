@@ -134,7 +134,11 @@ async def write(client: LocalClient, seed: int, stored: Object) -> Object:
     name, manager = stored["metadata"]["name"], author.draw.choice("uv")
     subresource = author.draw.choice(("", "", "status"))
     part = {"status": {"x": author.value("free")}} if subresource else {"spec": author.spec(3)}
-    config = {"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name, "namespace": "default"}}
+    config: Object = {
+        "apiVersion": "example.org/v1",
+        "kind": "Widget",
+        "metadata": {"name": name, "namespace": "default"},
+    }
     match author.draw.choice(("merge", "merge", "json", "update", "update", "apply", "apply")):
         case "merge":
             patch = Patch(PatchType.MERGE, {"metadata": author.metadata(), **part})

@@ -29,6 +29,8 @@ _TYPES: Mapping[str, str] = {
     "finalizers": "list",
     "managedFields": "objects",
 }
+_STRINGS = frozenset({str})
+_OBJECTS = frozenset({dict})
 _OWNER_FLAGS = ("controller", "blockOwnerDeletion")
 _OWNER_FIELDS = frozenset({"apiVersion", "kind", "name", "uid", *_OWNER_FLAGS})
 SERVER_OWNED = (
@@ -111,6 +113,8 @@ def _integer(name: str, value: object, unknown: list[str]) -> None:
 def _strings(name: str, value: object, unknown: list[str]) -> None:
     if type(value) is not dict:
         raise _wrong(name, "object with string values", value)
+    if _STRINGS.issuperset(map(type, value.values())):
+        return
     for key, item in list(value.items()):
         if item is None:
             value[key] = ""
@@ -119,12 +123,12 @@ def _strings(name: str, value: object, unknown: list[str]) -> None:
 
 
 def _list(name: str, value: object, unknown: list[str]) -> None:
-    if type(value) is not list or any(type(item) is not str for item in value):
+    if type(value) is not list or not _STRINGS.issuperset(map(type, value)):
         raise _wrong(name, "list of strings", value)
 
 
 def _objects(name: str, value: object, unknown: list[str]) -> None:
-    if type(value) is not list or any(type(item) is not dict for item in value):
+    if type(value) is not list or not _OBJECTS.issuperset(map(type, value)):
         raise _wrong(name, "list of objects", value)
     if name == "ownerReferences":
         for index, owner in enumerate(value):

@@ -6,11 +6,13 @@ The base class is the behaviour of a custom resource. Built-in kinds override wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from planform.api.kinds import Object
 from planform.errors import FieldError
 from planform.machinery.names import subdomain_problems
+
+_BOOKKEEPING = frozenset({"metadata", "status"})
 
 
 class Strategy:
@@ -53,11 +55,10 @@ class Strategy:
 
     def same(self, old: Object, new: Object) -> bool:
         """Whether the spec did not change: everything but metadata and status."""
-        return _without_bookkeeping(old) == _without_bookkeeping(new)
-
-
-def _without_bookkeeping(obj: Object) -> dict[str, Any]:
-    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+        for name, value in new.items():
+            if name not in _BOOKKEEPING and (former := old.get(name)) is not value and former != value:
+                return False  # as most writes do
+        return old.keys() - _BOOKKEEPING == new.keys() - _BOOKKEEPING
 
 
 CUSTOM = Strategy()

@@ -195,7 +195,7 @@ async def patch(
 
 
 def _apart(result: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """What a JSON patch copied is the same map in two places: give each its own, since admission changes them in place."""
+    """The result of a JSON patch, in which what was copied is no longer one map in two places: admission changes maps."""
     if all(operation["op"] != "copy" for operation in operations):
         return result
     try:

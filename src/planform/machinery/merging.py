@@ -113,13 +113,13 @@ def without(node: TypeNode, value: Any, fields: Fields) -> Any:
     return value
 
 
-def share_unchanged(old: Mapping[str, Any], new: dict[str, Any]) -> None:
+def share_unchanged(old: dict[str, Any], new: dict[str, Any]) -> None:
     """Put the old map's own maps and lists into the new one, in place, wherever they are the same to the last byte.
 
     Whoever compares the two then sees at once where nothing happened.
     """
     for name, value in new.items():
-        former = old.get(name)
+        former: Any = old.get(name)
         if former is value or type(value) not in _CONTAINERS or type(former) is not type(value):
             continue
         if former == value and orjson.dumps(former) == orjson.dumps(value):

@@ -104,7 +104,9 @@ def _changed_map(node: TypeNode, old: Mapping[str, Any], new: Mapping[str, Any])
         former = old.get(name, ABSENT)
         if former is ABSENT:
             written[f"f:{name}"] = created(node.child(name), value)
-        elif former is not value and (type(value) is not type(former) or not same(former, value)):
+        elif former is not value and (
+            type(value) is dict or type(value) is not type(former) or not same(former, value)
+        ):
             _note(f"f:{name}", changed(node.child(name), former, value), written, removed)
     for name, value in old.items():
         if name not in new:
