@@ -23,6 +23,7 @@ import pytest
 from planform.errors import ApplyConflict
 from planform.machinery import apply as ssa
 from planform.machinery.patches import merge_patch
+from planform.machinery.restating import restate
 from planform.machinery.typed import TypedError, compile_type
 from tests.harness.kubernetes import RealKubernetes
 
@@ -399,6 +400,53 @@ def test_kubectl_takes_over_what_it_applied_from_the_client(
         [annotation] = obj["metadata"]["annotations"].values()
         obj["metadata"]["annotations"] = json.loads(annotation)
     assert comparable(mine) == comparable(answer)
+
+
+def with_other_values(chance: random.Random, value: Any, name: str = "") -> Any:
+    """The same fields, some of them with another text."""
+    if isinstance(value, dict):
+        return {key: with_other_values(chance, below, key) for key, below in value.items()}
+    if isinstance(value, list):
+        return [with_other_values(chance, item, name) for item in value]
+    keeps = name in ("apiVersion", "kind", "name", "namespace", "uid", "protocol", "set", "tags", "finalizers")
+    return chance.choice(("1", "2", value)) if isinstance(value, str) and not keeps else value
+
+
+def test_stating_the_same_fields_again_leads_where_the_real_server_leads(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[bool] = []
+
+    def counted(*args: Any) -> Any:
+        found = restate(*args)
+        answers.append(found is not None)
+        return found
+
+    monkeypatch.setattr(ssa, "restate", counted)
+    for seed in range(20):
+        chance, name = random.Random(seed), f"again{seed}"
+        configs: dict[str, Object] = {}
+        live: Object | None = None
+        for manager in "abababab":
+            known = configs.get(manager) or configs.get("a")
+            config = with_other_values(chance, known) if known else random_widget(chance, name) | {"status": {}}
+            force = chance.random() < 0.6
+            query = {"fieldManager": manager} | ({"force": "true"} if force else {})
+            code, answer = server.call("PATCH", f"{widgets(name)}?{urlencode(query)}", config, APPLY)
+            options: dict[str, Any] = {"node": NODE, "manager": manager, "api_version": VERSION, "now": ""}
+            options |= {"status_subresource": True, "sets_fit": True, "force": force}
+            if code == 409:
+                with pytest.raises(ApplyConflict) as refusal:
+                    ssa.apply(live, config, **options)
+                assert str(refusal.value) == answer["message"]
+                continue
+            assert code in (200, 201), answer
+            assert without_times(with_defaults(ssa.apply(live, config, **options))) == without_times(answer), (
+                seed,
+                config,
+            )
+            configs[manager], live = config, answer
+    assert sum(answers) > 30
 
 
 def test_the_oldest_updaters_fold_as_on_the_real_server(server: Server) -> None:

@@ -195,7 +195,7 @@ async def patch(
 
 
 def _apart(result: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """The result of a JSON patch, in which what was copied is no longer one map in two places: admission changes maps."""
+    """The result of a JSON patch with nothing in two places, as a copied map is: admission changes maps in place."""
     if all(operation["op"] != "copy" for operation in operations):
         return result
     try:
