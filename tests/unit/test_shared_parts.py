@@ -17,6 +17,7 @@ import pytest
 
 from planform.api.kinds import GroupVersionKind
 from planform.apiserver import applies, writes
+from planform.apiserver.admission import Admission
 from planform.apiserver.local import LocalClient
 from planform.client.protocol import Patch, PatchType
 from planform.clock import VirtualClock
@@ -242,6 +243,30 @@ async def test_what_an_older_schema_admitted_is_brought_into_shape_and_no_longer
         assert after["metadata"]["generation"] == 2
         owned = {entry["manager"]: entry["fieldsV1"] for entry in after["metadata"]["managedFields"]}
         assert owned["planform"]["f:spec"] == {".": {}, "f:struct": {".": {}, "f:text": {}}}
+
+
+async def test_what_a_plugin_puts_into_the_metadata_counts_as_written() -> None:
+    class Marks:
+        def admit(self, admission: Admission, /) -> None:
+            if admission.new is not None:
+                admission.new["metadata"]["annotations"] = {"marked": admission.operation}
+
+    async with embedded_engine() as engine:
+        await engine.establish(widget_crd(version("v1", spec(tight=False))))
+        for sort in ("update", "patch"):
+            engine.core.admission = ()
+            metadata = {"name": sort, "namespace": "default"}
+            obj = {"apiVersion": "example.org/v1", "kind": "Widget", "metadata": metadata, "spec": {"text": "a"}}
+            stored = await engine.client.create(obj)
+            engine.core.admission = (Marks(),)
+            if sort == "update":
+                after = await engine.client.update(stored, manager="marker")
+            else:
+                nothing = Patch(PatchType.MERGE, {})
+                after = await engine.client.patch(WIDGET, sort, nothing, namespace="default", manager="marker")
+            assert after["metadata"]["annotations"] == {"marked": "UPDATE"}
+            owned = {entry["manager"]: entry["fieldsV1"] for entry in after["metadata"]["managedFields"]}
+            assert owned["marker"] == {"f:metadata": {"f:annotations": {".": {}, "f:marked": {}}}}
 
 
 async def test_what_a_json_patch_copies_is_pruned_only_where_it_is_unknown() -> None:

@@ -243,7 +243,7 @@ async def modify(
             sent = new["metadata"] if replacing or applying else meta.clean(new, found)
             _settle_metadata(served, key, new, old, sent, applying=applying)
             _confine(served, new, old, subresource)
-            if may_share(served, entry):
+            if may_share(served, entry) and not sharing and not applying:
                 share_unchanged(old, new)
             validation.admit(
                 core,

@@ -36,7 +36,7 @@ from planform.machinery.managed_fields import (
     with_declared,
     written_owners,
 )
-from planform.machinery.merging import fresh, merge, without
+from planform.machinery.merging import fresh, merge, share_unchanged, without
 from planform.machinery.ownership import applied, changed, created, same
 from planform.machinery.restating import restate
 from planform.machinery.typed import UNTRACKED_FIELDS, UNTRACKED_METADATA, TypedError, TypeNode, type_errors
@@ -112,6 +112,8 @@ def apply(
             raise _conflict_error(conflicts)
     owners = _shared_out(owners, former, me, union(written, removed), now)
     result = reach.fresh(live, after)
+    if share:
+        share_unchanged(live, result)
     _keep_untracked(live, result)
     if manager == last_applied.KUBECTL:
         last_applied.follow(result, config)

@@ -114,18 +114,26 @@ def without(node: TypeNode, value: Any, fields: Fields) -> Any:
 
 
 def share_unchanged(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Put the old map's own maps and lists into the new one, in place, wherever they are the same to the last byte.
+    """Put the old object's own maps and lists into the new one, in place, wherever they are the same to the last byte.
 
-    Whoever compares the two then sees at once where nothing happened.
+    Whoever compares the two then sees at once where nothing happened. The metadata stay apart: a write goes on changing
+    them.
     """
     for name, value in new.items():
-        former: Any = old.get(name)
-        if former is value or type(value) not in _CONTAINERS or type(former) is not type(value):
-            continue
-        if former == value and orjson.dumps(former) == orjson.dumps(value):
-            new[name] = former
-        elif type(value) is dict:
-            share_unchanged(former, value)
+        if name != "metadata":
+            new[name] = _shared(old.get(name), value)
+
+
+def _shared(old: Any, new: Any) -> Any:
+    if old is new or type(new) not in _CONTAINERS or type(old) is not type(new):
+        return new
+    if old == new and orjson.dumps(old) == orjson.dumps(new):
+        return old
+    if type(new) is dict:
+        for name, value in new.items():
+            if type(value) in _CONTAINERS:
+                new[name] = _shared(old.get(name), value)
+    return new
 
 
 def fresh(value: Any) -> Any:
