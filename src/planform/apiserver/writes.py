@@ -220,9 +220,9 @@ async def modify(
 ) -> Written:
     """Change an existing object on its newest version; the loop turns only for kinds with a conversion webhook.
 
-    `replacing` promises that `change` makes a new object, with metadata that have been cleaned; `applying` promises the
-    same and that the object shares with the old one at most what `may_share` allows, each part in its old place.
-    `sharing` promises only this latter, and is not given the old object itself where nothing may be shared.
+    `replacing` and `applying` promise that `change` makes a new object with clean metadata, `sharing` that it changes
+    nothing in place. Of the object it was given, a replacement has no part, an apply as much as `may_share` allows, and
+    what only shares all that it left alone; each part is where it was.
     """
     findings = [] if unknown is None else unknown
     while True:
@@ -233,9 +233,8 @@ async def modify(
         try:
             if served.conversion is None:
                 old = decode(served, entry)
-                current = (
-                    old if applying or replacing or (sharing and may_share(served, entry)) else decode(served, entry)
-                )
+                safe = applying or replacing or (sharing and may_share(served, entry))
+                current = old if safe else decode(served, entry)
             else:
                 old, current = [(await decode_any(core, served, [entry]))[0] for _ in range(2)]
             new = change(current)
