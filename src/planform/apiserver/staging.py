@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import orjson
 
 from planform.api.kinds import Object
@@ -15,7 +15,8 @@ from planform.machinery.jsonbody import to_keep
 from planform.store import Entry, Key
 
 
-class Written(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Written:
     """The object as it is now, in the version asked for. `gone` when this write removed the last finalizer."""
 
     value: bytes
