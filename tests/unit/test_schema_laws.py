@@ -204,6 +204,16 @@ def test_parts_of_an_admitted_object_need_no_second_look(seed: int, null_errors:
     assert orjson.dumps(old) == orjson.dumps(before)
 
 
+def test_what_only_compares_equal_to_an_admitted_part_is_looked_at() -> None:
+    sizes = {"type": "object", "additionalProperties": {"type": "integer"}}
+    spec = {"type": "object", "properties": {"sizes": sizes}}
+    compiled = compile_schema({"type": "object", "properties": {"spec": spec}}, root=True)
+    old: Json = {"spec": {"sizes": {"a": 1}}}
+    new: Json = {"spec": {"sizes": {"a": True}}}
+    assert old == new
+    assert [error.field for error in compiled.admit(new, old=old, admitted=old).errors] == ["spec.sizes.a"]
+
+
 def in_json_schema(schema: Json) -> Json:
     """The same schema in JSON Schema's words; OpenAPI's nullable is its own."""
     translated = {key: value for key, value in schema.items() if key not in ("nullable", "default")}
