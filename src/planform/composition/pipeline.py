@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Final
 
 from planform.clock import Clock
@@ -80,6 +81,9 @@ class Changes:
         return bool(self.added or self.changed or self.removed or self.composite or self.context)
 
 
+_NO_CHANGES: Final = Changes()
+
+
 @dataclass(frozen=True, slots=True)
 class StepTrace:
     """How one step went. `calls` holds each request and answer; the last is the one that counted."""
@@ -90,7 +94,7 @@ class StepTrace:
     seconds: float = 0.0
     calls: tuple[Call, ...] = ()
     reads: Mapping[str, ResourceSelector] = field(default_factory=dict)
-    changes: Changes = Changes()
+    changes: Changes = _NO_CHANGES
     warnings: tuple[str, ...] = ()
     error: FunctionError | None = None
 
@@ -173,17 +177,19 @@ async def run_pipeline(
     seeds: Mapping[str, Requirements] | None = None,
     context: Object | None = None,
     desired: State | None = None,
-    digest: bytes | None = None,
+    digest: Callable[[], bytes] | None = None,
     tracer: Tracer | None = None,
 ) -> PipelineOutcome:
     """Run the steps in order. Never raises a FunctionError: the outcome's `failure` is it.
 
-    With `digest`, `observed` is a snapshot already, and this its digest.
+    With `digest`, `observed` is a snapshot already, and this gives its digest; functions that answer at once need none.
     """
-    observed = snapshot(observed) if digest is None else observed
+    if digest is None:
+        observed = snapshot(observed)
+        digest = lru_cache(partial(observed_digest, observed))
     run = _Run(
         observed=observed,
-        observed_digest=observed_digest(observed) if digest is None else digest,
+        observed_digest=digest,
         resolver=resolver,
         runner=runner,
         reader=RunReader(reader),
@@ -214,7 +220,7 @@ class _Run:
         self,
         *,
         observed: State,
-        observed_digest: bytes,
+        observed_digest: Callable[[], bytes],
         resolver: StepResolver,
         runner: FunctionRunner,
         reader: RunReader,
@@ -249,30 +255,33 @@ class _Run:
     async def take(self, step: Step) -> bool:
         """Carry out one step; False if it failed and the run is over."""
         started = self._clock.monotonic()
-        trace = StepTrace(step.name, step.function, warnings=step.warnings)
+        resolution: Resolution | None = None
         loop: RequirementsLoop | None = None
+        changes, failure = _NO_CHANGES, None
         try:
             resolution = self._resolver(step)
-            trace = replace(trace, resolution=resolution, warnings=trace.warnings + resolution.warnings)
             loop = self._loop(step, resolution.revision, started + step.timeout)
             response = await loop.run(await self._request(step))
             changes = self._accept(step, resolution.revision, response)
-            trace = replace(trace, changes=changes)
         except FunctionError as error:
-            self._failure = error.at_step(step.name, step.function, trace.revision)
-            trace = replace(trace, error=error)
+            failure = error.at_step(step.name, step.function, resolution.revision if resolution else None)
         calls = tuple(loop.calls) if loop else ()
-        heard = tuple(dict.fromkeys(call.warning for call in calls if call.warning))
+        heard = dict.fromkeys(call.warning for call in calls if call.warning)
+        self._failure = failure
         self._traces.append(
-            replace(
-                trace,
+            StepTrace(
+                step.name,
+                step.function,
+                resolution,
                 seconds=self._clock.monotonic() - started,
                 calls=calls,
                 reads=dict(loop.asked) if loop else {},
-                warnings=trace.warnings + heard,
+                changes=changes,
+                warnings=(*step.warnings, *(resolution.warnings if resolution else ()), *heard),
+                error=failure,
             )
         )
-        return self._failure is None
+        return failure is None
 
     def describe(self, span: Span) -> None:
         """Say of the step that was just carried out how it went."""
@@ -297,7 +306,7 @@ class _Run:
             policy=self._reads.policy(step),
             clock=self._clock,
             deadline=deadline,
-            observed_digest=b"" if revision.quick else self._observed_digest,
+            observed_digest=b"" if revision.quick else self._observed_digest(),
             bootstrap=step.bootstrap,
             seeds=self._seeds.get(step.name),
             max_iterations=step.max_iterations,
@@ -392,19 +401,21 @@ class _Run:
 def _changes(before: State, after: State, context_before: Object, context_after: Object) -> Changes:
     old, new = before.resources, after.resources
     return Changes(
-        added=tuple(sorted(name for name in new if name not in old)),
-        changed=tuple(
-            sorted(name for name in new if name in old and new[name] is not old[name] and new[name] != old[name])
-        ),
-        removed=tuple(sorted(name for name in old if name not in new)),
-        composite=before.composite is not after.composite and before.composite != after.composite,
-        context=tuple(
-            sorted(
-                key
-                for key in context_before.keys() | context_after.keys()
-                if key not in context_before or key not in context_after or context_before[key] != context_after[key]
-            )
-        ),
+        added=tuple(sorted(new.keys() - old.keys())),
+        changed=tuple(sorted([name for name, one in new.items() if name in old and one != old[name]])),
+        removed=tuple(sorted(old.keys() - new.keys())),
+        composite=before.composite != after.composite,
+        context=() if context_before == context_after else _changed_keys(context_before, context_after),
+    )
+
+
+def _changed_keys(before: Object, after: Object) -> tuple[str, ...]:
+    return tuple(
+        sorted(
+            key
+            for key in before.keys() | after.keys()
+            if key not in before or key not in after or before[key] != after[key]
+        )
     )
 
 

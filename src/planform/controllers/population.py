@@ -131,7 +131,9 @@ class Population:
         self._listeners.append((changed, completed))
 
     def _count(self, member: _Member, by: int) -> None:
-        users = self._compositions.setdefault(member.composition, _Users(Counter(), Counter()))
+        users = self._compositions.get(member.composition)
+        if users is None:
+            users = self._compositions[member.composition] = _Users(Counter(), Counter())
         _add(users.revisions, member.revision, by)
         _add(users.selectors, member.selector, by)
         if not users.revisions:

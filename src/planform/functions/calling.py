@@ -48,11 +48,20 @@ async def call_once(
         known, outcome = cache.get(revision, request)
         if known is not None:
             return Call(request, known, clock.monotonic() - started, outcome)
-    try:
-        # A runner keeps the deadline itself and knows what it was waiting for; this is for one that does not.
-        async with asyncio.timeout(timeout + _GRACE):
-            response = await runner.run(revision, request, timeout=timeout)
-    except TimeoutError as error:
-        raise FunctionTimedOut("no answer within the step's deadline", revision=revision) from error
+    if revision.quick:  # it does not wait, so that no timer could end it
+        response = await runner.run(revision, request, timeout=timeout)
+    else:
+        response = await _within(timeout, revision, request, runner)
     kept = cache.put(revision, request, response) if cache is not None else None
     return Call(request, response, clock.monotonic() - started, outcome, kept)
+
+
+async def _within(
+    timeout: float, revision: FunctionRevision, request: FunctionRequest, runner: FunctionRunner
+) -> FunctionResponse:
+    """A runner keeps the deadline itself and knows what it was waiting for; this is for one that does not."""
+    try:
+        async with asyncio.timeout(timeout + _GRACE):
+            return await runner.run(revision, request, timeout=timeout)
+    except TimeoutError as error:
+        raise FunctionTimedOut("no answer within the step's deadline", revision=revision) from error

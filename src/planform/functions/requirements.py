@@ -36,6 +36,7 @@ DEFAULT_MAX_ITERATIONS = 5
 UNLIMITED = -1
 
 T = TypeVar("T")
+_NOTHING = Requirements()
 _Key = tuple[str, str, str, tuple[tuple[str, str], ...] | None, str | None]
 
 
@@ -105,7 +106,7 @@ class RequirementsLoop:
         self._deadline = deadline
         self._observed_digest = observed_digest
         self._bootstrap = bootstrap
-        self._seeds = seeds or Requirements()
+        self._seeds = seeds or _NOTHING
         self._max_iterations = max_iterations
         self._may_watch: set[tuple[str, str, str]] = set()
         self.calls: list[Call] = []
@@ -113,19 +114,17 @@ class RequirementsLoop:
         """Everything this step asked for in any iteration, bootstrap included."""
 
     async def run(self, request: FunctionRequest) -> FunctionResponse:
-        """Give the answer of the last call: a fatal one, or one whose requirements were met.
+        """Give the answer of the last call: a fatal one, or one whose requirements were met. The request is taken over:
+        what the function is shown goes into it.
 
         Raises UnstableRequirements, RequirementDenied, RequirementUnreadable, FunctionTimedOut, and what `call` raises.
         """
         base = await self._served_first()
         served, previous = base, None
         while True:
-            request = dataclasses.replace(
-                request,
-                required_resources=served.required,
-                extra_resources=served.extra,
-                required_schemas=served.schemas,
-            )
+            request.required_resources = served.required
+            request.extra_resources = served.extra
+            request.required_schemas = served.schemas
             request.tag = tag_of(request, self._observed_digest)
             call = await self._call(request, self._time_left())
             self.calls.append(call)

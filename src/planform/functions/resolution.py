@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final
 
 from planform.functions.errors import (
@@ -89,10 +88,12 @@ class Version:
     deterministic: bool = False
     quick: bool = False
     created: str = ""
+    revision: FunctionRevision = field(init=False, repr=False, compare=False)
+    """As everything downstream knows it. Made once: every pass of a fleet asks for it again and again."""
 
-    @property
-    def revision(self) -> FunctionRevision:
-        return _revision(self.function, self.id, self.digest or self.id, self.deterministic, self.quick)
+    def __post_init__(self) -> None:
+        revision = FunctionRevision(self.function, self.id, self.digest or self.id, self.deterministic, self.quick)
+        object.__setattr__(self, "revision", revision)
 
     @property
     def is_stable(self) -> bool:
@@ -158,10 +159,6 @@ class Resolution:
     @property
     def revision(self) -> FunctionRevision:
         return self.version.revision
-
-
-_revision = lru_cache(maxsize=4096)(FunctionRevision)
-"""A fleet asks for the same few again and again."""
 
 
 def resolve(catalogue: Catalogue, request: Request) -> Resolution:

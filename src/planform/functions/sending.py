@@ -14,7 +14,6 @@ import orjson
 
 from planform.functions.values import FunctionRequest, Object, Resource, State
 
-_BOOKKEEPING = ("managedFields", "resourceVersion")
 _CANONICAL = orjson.OPT_SORT_KEYS
 _UNDIVIDED = 2047
 """So many bytes hashlib takes without letting other threads run."""
@@ -23,9 +22,12 @@ _UNDIVIDED = 2047
 def without_bookkeeping(obj: Object) -> Object:
     """The object, or a shallow copy of it if there was something to leave out."""
     metadata = obj.get("metadata")
-    if not isinstance(metadata, dict) or not any(key in metadata for key in _BOOKKEEPING):
+    if not isinstance(metadata, dict) or not ("managedFields" in metadata or "resourceVersion" in metadata):
         return obj
-    return {**obj, "metadata": {key: value for key, value in metadata.items() if key not in _BOOKKEEPING}}
+    kept = metadata.copy()
+    kept.pop("managedFields", None)
+    kept.pop("resourceVersion", None)
+    return {**obj, "metadata": kept}
 
 
 def snapshot(observed: State) -> State:
@@ -75,8 +77,8 @@ def tag_of(request: FunctionRequest, observed: bytes) -> str:
     return sha256(observed + rest).hexdigest()
 
 
-def observed_digest(observed: State) -> bytes:
-    """What `tag_of` takes; empty if the state has no canonical form."""
+def observed_digest(observed: object) -> bytes:
+    """The digest of an observed state, or of a part of it; empty if that has no canonical form."""
     try:
         return digest_of(observed)
     except TypeError:

@@ -73,6 +73,12 @@ class _PassSpan:
     def __init__(self, context: SpanContext | None) -> None:
         self.context = context
 
+    def __enter__(self) -> Span:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
     def set(self, **attributes: Attribute) -> None:
         return None
 
@@ -83,13 +89,13 @@ class PassTracer:
     def __init__(self) -> None:
         self._current: ContextVar[SpanContext | None] = ContextVar("current_trace", default=None)
 
-    @contextmanager
     def span(
         self, name: str, *, parent: SpanContext | None = None, attributes: Mapping[str, Attribute] | None = None
-    ) -> Iterator[Span]:
-        if parent is None:
-            yield _PassSpan(self._current.get())
-            return
+    ) -> AbstractContextManager[Span]:
+        return _PassSpan(self._current.get()) if parent is None else self._below(parent)
+
+    @contextmanager
+    def _below(self, parent: SpanContext) -> Iterator[Span]:
         token = self._current.set(parent)
         try:
             yield _PassSpan(parent)

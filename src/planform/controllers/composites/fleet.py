@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,6 +30,9 @@ _ANY_VERSION = float("inf")
 
 _REMEMBERED_WRITES = 20_000
 """So many objects are recognised when the watch tells of our own writes; forgetting one costs a little urgency."""
+
+
+_Identity = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,34 @@ class _Known:
     functions: frozenset[str] = frozenset()
 
 
+class _OwnWrite:
+    """See `Fleet.own_write`. Several surround every pass that writes, so this is no generator."""
+
+    __slots__ = ("_known", "_version", "_which")
+
+    def __init__(self, known: OrderedDict[_Identity, float], which: _Identity) -> None:
+        self._known = known
+        self._which = which
+        self._version: float | None = None
+
+    def __enter__(self) -> Callable[[Object], None]:
+        known = self._known
+        known[self._which] = _ANY_VERSION
+        known.move_to_end(self._which)
+        if len(known) > _REMEMBERED_WRITES:
+            known.popitem(last=False)
+        return self._done
+
+    def __exit__(self, *_: object) -> None:
+        if self._version is None:
+            self._known.pop(self._which, None)
+        else:
+            self._known[self._which] = self._version
+
+    def _done(self, written: Object) -> None:
+        self._version = version_number(written["metadata"]["resourceVersion"])
+
+
 @dataclass
 class Fleet:
     """The index behind one XR controller. Nothing here waits but `restore`."""
@@ -103,7 +134,7 @@ class Fleet:
     _users: dict[str, set[ObjectKey]] = field(default_factory=dict)
     _sources: dict[Watched, Source[ObjectKey]] = field(default_factory=dict)
     _restored: set[str] = field(default_factory=set)  # uids that an earlier process remembered; they may be gone
-    _written: OrderedDict[tuple[str, str, str, str], float] = field(default_factory=OrderedDict)
+    _written: OrderedDict[_Identity, float] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self.guard = ThrashGuard(self.clock)
@@ -168,23 +199,10 @@ class Fleet:
         if self.memory is not None:
             self.memory.forget(known.uid)
 
-    @contextmanager
-    def own_write(self, obj: Mapping[str, Any]) -> Iterator[Callable[[Object], None]]:
+    def own_write(self, obj: Mapping[str, Any]) -> AbstractContextManager[Callable[[Object], None]]:
         """A pass of ours writes this object in the block, and gives what became of it to the function it gets; what is
         told of the object meanwhile, or up to that version, is no news."""
-        which, known = identity(obj), self._written
-        known[which] = _ANY_VERSION
-        known.move_to_end(which)
-        if len(known) > _REMEMBERED_WRITES:
-            known.popitem(last=False)
-        written: list[Object] = []
-        try:
-            yield written.append
-        finally:
-            if written:
-                known[which] = version_number(written[-1]["metadata"]["resourceVersion"])
-            else:
-                known.pop(which, None)
+        return _OwnWrite(self._written, identity(obj))
 
     def is_echo(self, change: Change) -> bool:
         """Whether a change only tells of what a pass of ours wrote. To be wrong here costs only urgency."""

@@ -15,7 +15,7 @@ from planform.composition.standing import Heed
 from planform.composition.xr import RESOURCE_NAME_ANNOTATION, Style, machinery
 from planform.controllers.composites.connections import read_details, secret_reference
 from planform.errors import NotFound, PlanformError
-from planform.functions.sending import snapshot
+from planform.functions.sending import without_bookkeeping
 from planform.functions.values import Resource, State
 
 
@@ -50,7 +50,8 @@ async def observe(client: Client, xr: Object, style: Style, heed: Heed, *, one_b
     """
     home = xr["metadata"].get("namespace") or ""
     found = await _read_all(client, references(xr, style), home, one_by_one=one_by_one)
-    observed = Observed(State(Resource(xr)))
+    observed = Observed(State())
+    sent: dict[str, Resource] = {}
     for obj in _by_importance(found):
         if _is_foreign(xr, obj):
             continue
@@ -63,10 +64,9 @@ async def observe(client: Client, xr: Object, style: Style, heed: Heed, *, one_b
             observed.leftovers.append((name, obj))
             continue
         observed.resources[name] = obj
-        observed.state.resources[name] = Resource(obj, await _details(client, obj, home, observed, heed))
-    if style == "legacy":
-        observed.state.composite = Resource(xr, await _details(client, xr, "", observed, heed))
-    observed.state = snapshot(observed.state)
+        sent[name] = Resource(without_bookkeeping(obj), await _details(client, obj, home, observed, heed))
+    details = await _details(client, xr, "", observed, heed) if style == "legacy" else {}
+    observed.state = State(Resource(without_bookkeeping(xr), details), dict(sorted(sent.items())))
     return observed
 
 

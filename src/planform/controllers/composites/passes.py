@@ -67,7 +67,6 @@ from planform.controllers.population import XrKey
 from planform.controllers.writing import remove_finalizer
 from planform.errors import Conflict, NotFound, PlanformError
 from planform.functions.errors import FunctionError, ResolutionError
-from planform.functions.sending import observed_digest
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.gotime import parse_duration
 from planform.reconcile.controller import Result
@@ -88,6 +87,7 @@ class CompositeReconciler:
         self._client = tools.bench.client
         self._scopes = Scopes(tools.bench.client)
         self._teller = Teller(tools.bench, fleet)
+        self._gates = tools.bench.features.on
         self._watch = watch
 
     @property
@@ -139,7 +139,6 @@ class CompositeReconciler:
             chosen=chosen,
             steps=steps,
             observed=observed,
-            digest=observed_digest(observed.state),
             reader=RecordingReader(pipelines.reader, self._scopes.is_namespaced, heed),
             secrets=RecordingCredentials(pipelines.credentials, heed),
         )
@@ -164,11 +163,11 @@ class CompositeReconciler:
     async def _is_unchanged(self, work: Pass) -> bool:
         """Whether a run would rest on exactly what the last one rested on, and so need not be."""
         last = work.standing
-        if last is None or not last.settled or work.chosen.fields or not work.digest:
+        if last is None or not last.settled or work.chosen.fields:
             return False
-        if last.published_keys != self._published_keys or last.gates != self._bench.features.on:
+        if last.published_keys != self._published_keys or last.gates != self._gates:
             return False
-        if last.revision != work.chosen.revision or not (last.observed == work.digest or work.is_echo):
+        if last.revision != work.chosen.revision:
             return False
         if last.expires is None and not last.deterministic:
             return False
@@ -179,8 +178,10 @@ class CompositeReconciler:
             functions = tuple((step.name, resolver(step).revision.digest) for step in work.steps)
         except ResolutionError:
             return False
+        if last.functions != functions or not (work.is_echo or work.looks_the_same):
+            return False
         pipelines = self._tools.pipelines
-        return last.functions == functions and await still_reads_the_same(last, pipelines.reader, pipelines.credentials)
+        return await still_reads_the_same(last, pipelines.reader, pipelines.credentials)
 
     async def _run(self, work: Pass) -> Result:
         pipelines = self._tools.pipelines
@@ -196,7 +197,7 @@ class CompositeReconciler:
             cache=None if self._is_asked_for(work.xr) else pipelines.cache,
             reads=self._read_settings(work.xr),
             seeds=work.standing.requirements if work.standing is not None else None,
-            digest=work.digest,
+            digest=lambda: work.digest,
             tracer=self._bench.tracer,
         )
         await self._teller.results(work.xr, outcome)
@@ -312,7 +313,7 @@ class CompositeReconciler:
                 version=left,
                 resources=work.surroundings if is_blind and not applied.writes else b"",
                 published_keys=self._published_keys,
-                gates=self._bench.features.on,
+                gates=self._gates,
                 generation=int(work.xr["metadata"].get("generation") or 0),
                 deterministic=all(is_deterministic(step) for step in outcome.steps),
                 expires=expires,

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 from planform.api.kinds import Object
@@ -23,7 +24,7 @@ from planform.controllers.pipelines import Pipelines
 from planform.controllers.population import Population
 from planform.controllers.workbench import Workbench
 from planform.functions.runner import FunctionRevision
-from planform.functions.sending import digest_of
+from planform.functions.sending import observed_digest
 
 _EDITABLE: Final = ("generation", "labels", "annotations", "ownerReferences", "deletionTimestamp")
 
@@ -72,10 +73,13 @@ class Pass:
     chosen: Chosen
     steps: tuple[Step, ...]
     observed: Observed
-    digest: bytes
-    """Of the observed state, as functions see it."""
     reader: RecordingReader
     secrets: RecordingCredentials
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of the observed state, as functions see it; worked out only if somebody asks."""
+        return observed_digest(self.observed.state)
 
     @property
     def uid(self) -> str:
@@ -89,20 +93,26 @@ class Pass:
         return None if last is None else bool(last != self.xr["metadata"].get("generation"))
 
     @property
+    def looks_the_same(self) -> bool:
+        """Whether functions would see exactly what they saw in the last pass, which had nothing to write."""
+        return self.standing is not None and bool(self.digest) and self.standing.observed == self.digest
+
+    @property
     def is_echo(self) -> bool:
         """Whether all that changed is what the last pass wrote to the XR, and no function looks at that."""
         last = self.standing
         return (
             last is not None
             and last.version == self.xr["metadata"]["resourceVersion"]
+            and bool(last.resources)
             and last.resources == self.surroundings
         )
 
-    @property
+    @cached_property
     def surroundings(self) -> bytes:
         """The digest of all that was observed beside the XR itself."""
         state = self.observed.state
-        return digest_of([state.resources, state.composite.connection_details])
+        return observed_digest([state.resources, state.composite.connection_details])
 
     @property
     def trigger(self) -> str:
