@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 Object = dict[str, Any]
@@ -28,6 +29,7 @@ class GroupVersionKind(NamedTuple):
 GVK = GroupVersionKind
 
 
+@lru_cache(maxsize=4096)
 def gvk(api_version: str, kind: str) -> GroupVersionKind:
     """`gvk("apps/v1", "Deployment")`; the core group has no slash."""
     group, slash, version = api_version.rpartition("/")

@@ -23,7 +23,7 @@ from planform.composition.xr import (
     name_prefix,
 )
 from planform.errors import PlanformError
-from planform.functions.sending import digest_of
+from planform.functions.sending import canonical, digest_of
 from planform.functions.values import Ready, Resource, State
 from planform.machinery.names import child_name, subdomain_problems
 
@@ -93,16 +93,14 @@ def plan(
     """
     warnings: list[str] = []
     there = [*sorted(observed.items()), *leftovers]
-    by_kind = {(key, *_kind(obj)): obj for key, obj in reversed(there)}
-    existing = {key: by_kind.get((key, *_kind(one.resource))) for key, one in desired.resources.items()}
+    by_kind = {(key, _kind(obj)): obj for key, obj in reversed(there)}
+    existing = {key: by_kind.get((key, _kind(one.resource))) for key, one in desired.resources.items()}
+    labels, owner = _labels(xr), controller_reference(xr)
     composed = [
-        _composed(xr, key, resource, existing[key], scope_of or {}, warnings)
+        _composed(xr, key, resource, existing[key], labels, owner, scope_of or {}, warnings)
         for key, resource in sorted(desired.resources.items())
     ]
-    kept = {identity(one.object) for one in composed} | {identity(obj) for obj in existing.values() if obj is not None}
-    deletions = tuple(
-        Deletion(key, obj) for key, obj in there if identity(obj) not in kept and is_controlled_by(xr, obj)
-    )
+    deletions = _deletions(xr, there, composed, [obj for obj in existing.values() if obj is not None])
     references = [_reference(one.object, xr, style) for one in composed]
     references += [_reference(gone.object, xr, style) for gone in deletions]
     return Plan(
@@ -125,11 +123,25 @@ def readiness(plan: Plan, explicit: Ready) -> XrCondition:
     return XrCondition("Ready", "True", "Available")
 
 
+def _deletions(
+    xr: Object, there: Sequence[tuple[str, Object]], composed: Sequence[Composed], existing: Sequence[Object]
+) -> tuple[Deletion, ...]:
+    """What of all that is there is neither desired nor taken over by something that is."""
+    taken = {id(obj) for obj in existing}
+    left = [(key, obj) for key, obj in there if id(obj) not in taken]
+    if not left:
+        return ()
+    kept = {identity(one.object) for one in composed} | {identity(obj) for obj in existing}
+    return tuple(Deletion(key, obj) for key, obj in left if identity(obj) not in kept and is_controlled_by(xr, obj))
+
+
 def _composed(
     xr: Object,
     key: str,
     resource: Resource,
     existing: Object | None,
+    labels: Mapping[str, str],
+    owner: Object,
     scope_of: Mapping[tuple[str, str], bool],
     warnings: list[str],
 ) -> Composed:
@@ -141,9 +153,9 @@ def _composed(
     _check_metadata(key, metadata)
     _place(xr, key, kind, metadata, scope_of.get((api_version, kind)), warnings)
     _name(xr, key, metadata, existing)
-    metadata["labels"] = {**(metadata.get("labels") or {}), **_labels(xr)}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
     metadata["annotations"] = {**(metadata.get("annotations") or {}), RESOURCE_NAME_ANNOTATION: key}
-    metadata["ownerReferences"] = _owners(xr, key, metadata.get("ownerReferences") or [])
+    metadata["ownerReferences"] = _owners(key, metadata.get("ownerReferences") or [], owner)
     obj: Object = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
     obj.update({name: value for name, value in wanted.items() if name not in obj and name not in _DROPPED})
     try:
@@ -154,13 +166,15 @@ def _composed(
 
 
 def _status(wanted: Any) -> Object:
-    if not isinstance(wanted or {}, dict):
+    if not wanted:
+        return {}
+    if not isinstance(wanted, dict):
         raise PlanError("the status that the functions want for the XR is not an object")
     try:
-        digest_of({"status": wanted})
+        canonical(wanted)
     except TypeError as error:
         raise PlanError(f"the status that the functions want for the XR cannot be written as JSON: {error}") from error
-    return dict(wanted or {})
+    return dict(wanted)
 
 
 def _check_metadata(key: str, metadata: Mapping[str, Any]) -> None:
@@ -212,14 +226,14 @@ def _labels(xr: Object) -> dict[str, str]:
     return labels
 
 
-def _owners(xr: Object, key: str, owners: Sequence[Object]) -> list[Object]:
-    uid = xr["metadata"].get("uid", "")
-    for owner in owners:
+def _owners(key: str, given: Sequence[Object], controller: Object) -> list[Object]:
+    uid = controller["uid"]
+    for owner in given:
         if owner.get("controller") and owner.get("uid") != uid:
             raise PlanError(
                 f'composed resource "{key}" names another controller: {owner.get("kind")}/{owner.get("name")}'
             )
-    return [*(owner for owner in owners if owner.get("uid") != uid), controller_reference(xr)]
+    return [*(owner for owner in given if owner.get("uid") != uid), controller.copy()]
 
 
 def identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -250,4 +264,4 @@ def _reference(obj: Object, xr: Object, style: Style) -> Object:
 
 
 def _reference_order(reference: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(reference.get(field_, "") for field_ in ("apiVersion", "kind", "name", "namespace"))
+    return reference["apiVersion"], reference["kind"], reference["name"], reference.get("namespace", "")

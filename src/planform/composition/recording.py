@@ -9,7 +9,7 @@ from planform.composition.pipeline import PipelineOutcome, StepTrace
 from planform.composition.plan import Plan
 from planform.composition.xr import Object
 from planform.functions.sending import without_bookkeeping
-from planform.functions.values import FunctionRequest, FunctionResponse, Ready, Resource, State
+from planform.functions.values import Condition, FunctionRequest, Ready, Resource, Result, State
 from planform.journal.records import Part, Planned, Read, Rejected, Run, RunRecord, Said, StepCondition, StepRun
 
 
@@ -53,7 +53,7 @@ def run_record(
         plan=None if plan is None else tuple(_planned(plan)),
         warnings=() if plan is None else tuple(plan.warnings),
     )
-    return RunRecord(run, frozenset(secrets).union(*(_secrets(trace) for trace in outcome.steps)))
+    return RunRecord(run, frozenset(secrets).union(_secrets(outcome.steps)))
 
 
 def _step(trace: StepTrace) -> StepRun:
@@ -82,8 +82,8 @@ def _step(trace: StepTrace) -> StepRun:
         resources=_parts(accepted.desired.resources) if accepted else {},
         ready=_ready(accepted.desired) if accepted else {},
         context=Part(accepted.context) if accepted else None,
-        results=tuple(_results(response)) if response else (),
-        conditions=tuple(_conditions(response)) if response else (),
+        results=tuple(map(_said, response.results)) if response else (),
+        conditions=tuple(map(_condition, response.conditions)) if response else (),
         warnings=trace.warnings,
         error=trace.error.detail if trace.error is not None else "",
     )
@@ -102,6 +102,8 @@ def _ready(desired: State) -> dict[str, bool]:
 
 
 def _reads(trace: StepTrace, request: FunctionRequest | None) -> dict[str, Read]:
+    if not trace.reads:
+        return {}
     served = {**request.extra_resources, **request.required_resources} if request is not None else {}
     return {
         name: Read(
@@ -116,14 +118,12 @@ def _reads(trace: StepTrace, request: FunctionRequest | None) -> dict[str, Read]
     }
 
 
-def _results(response: FunctionResponse) -> Iterator[Said]:
-    for result in response.results:
-        yield Said(severity=result.severity.name.title(), message=result.message, reason=result.reason)
+def _said(result: Result) -> Said:
+    return Said(severity=result.severity.name.title(), message=result.message, reason=result.reason)
 
 
-def _conditions(response: FunctionResponse) -> Iterator[StepCondition]:
-    for each in response.conditions:
-        yield StepCondition(type=each.type, status=each.status.name.title(), reason=each.reason, message=each.message)
+def _condition(each: Condition) -> StepCondition:
+    return StepCondition(type=each.type, status=each.status.name.title(), reason=each.reason, message=each.message)
 
 
 def _planned(plan: Plan) -> Iterator[Planned]:
@@ -146,12 +146,16 @@ def _named(key: str, action: str, obj: Object, *, ready: bool = False) -> Planne
     )
 
 
-def _secrets(trace: StepTrace) -> Iterator[bytes]:
-    """Connection details and credentials that went through a step."""
-    for call in trace.calls:
-        for data in call.request.credentials.values():
-            yield from data.values()
-        for state in (call.request.observed, call.request.desired, call.response.desired):
-            for resource in (state.composite, *state.resources.values()):
-                if resource.connection_details:
-                    yield from resource.connection_details.values()
+def _secrets(traces: Iterable[StepTrace]) -> Iterator[bytes]:
+    """Connection details and credentials that went through the steps, which hand most of what they hold to the next."""
+    states: dict[int, State] = {}
+    for trace in traces:
+        for call in trace.calls:
+            for data in call.request.credentials.values():
+                yield from data.values()
+            for state in (call.request.observed, call.request.desired, call.response.desired):
+                states[id(state)] = state
+    for state in states.values():
+        for resource in (state.composite, *state.resources.values()):
+            if resource.connection_details:
+                yield from resource.connection_details.values()

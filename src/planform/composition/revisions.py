@@ -221,7 +221,7 @@ def is_controlled_by(revision: Mapping[str, Any], composition: str, uid: str = "
 def matches(obj: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether an object has all these labels."""
     found: Mapping[str, str] = obj["metadata"].get("labels") or {}
-    return all(found.get(key) == value for key, value in labels.items())
+    return not labels or all(found.get(key) == value for key, value in labels.items())
 
 
 def _snapshot(composition: Mapping[str, Any]) -> Object:

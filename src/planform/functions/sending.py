@@ -42,7 +42,11 @@ def canonical(value: object) -> bytes:
 
 def digest_of(value: object) -> bytes:
     """The same digest for equal values. Raises TypeError for what JSON cannot express."""
-    data = canonical(value)
+    return hash_of(canonical(value))
+
+
+def hash_of(data: bytes) -> bytes:
+    """Their SHA-256, without pausing."""
     if len(data) <= _UNDIVIDED:
         return sha256(data).digest()
     # In one piece it would give the interpreter away to another thread, and wait long to have it back.

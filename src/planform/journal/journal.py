@@ -16,7 +16,6 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -24,6 +23,7 @@ import msgspec
 import orjson
 
 from planform.clock import Clock
+from planform.functions.sending import hash_of
 from planform.journal.files import is_damage, open_file, set_aside
 from planform.journal.masking import RunMask
 from planform.journal.outbox import Batch, Entry, Outbox
@@ -228,19 +228,18 @@ async def open_journal(
 def _entry(run_id: int, record: RunRecord) -> Entry:
     """A run in bytes, its secrets masked. Values that are one object are serialised once."""
     run = msgspec.structs.replace(record.run, id=run_id)
-    raw: dict[int, bytes] = {}
-    for part in run.parts():
-        if id(part.value) not in raw:
-            raw[id(part.value)] = _canonical(part.value)
+    values = {id(part.value): part.value for part in run.parts()}
+    raw = {key: _canonical(value) for key, value in values.items()}
     mask = RunMask(record.secrets, raw.values())
     parts: dict[str, bytes] = {}
-    digests: dict[int, str] = {}
+    places: dict[str, int] = {}
+    place_of: dict[int, int] = {}
     for key, content in raw.items():
         masked = mask.part(content)
-        digests[key] = digest = sha256(masked).hexdigest()[:32]
+        digest = hash_of(masked).hex()[:32]
+        place_of[key] = places.setdefault(digest, len(places))
         parts[digest] = to_keep(masked)
-    places = {digest: place for place, digest in enumerate(parts)}
-    body = mask.json(encode_run(run, lambda part: places[digests[id(part.value)]]), keep=_IDENTITY)
+    body = mask.json(encode_run(run, lambda part: place_of[id(part.value)]), keep=_IDENTITY)
     return Entry(_summary(run, mask), body, parts, len(body) + sum(map(len, parts.values())))
 
 
