@@ -313,13 +313,12 @@ class _Run:
         )
 
     async def _request(self, step: Step) -> FunctionRequest:
-        return FunctionRequest(
-            observed=self._observed,
-            desired=self._desired,
-            input=step.input if step.input_ref is None else await self._shared_input(step),
-            context=self._context,
-            credentials={each.name: await self._secret(each.namespace, each.secret) for each in step.credentials},
-        )
+        request = FunctionRequest(self._observed, self._desired, step.input, self._context)
+        if step.input_ref is not None:
+            request.input = await self._shared_input(step)
+        for each in step.credentials:
+            request.credentials[each.name] = await self._secret(each.namespace, each.secret)
+        return request
 
     async def _shared_input(self, step: Step) -> Object:
         """The object an inputRef names, as if it stood in the step: its name, and nothing the API server added."""

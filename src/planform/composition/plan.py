@@ -27,7 +27,6 @@ from planform.functions.sending import canonical, digest_of
 from planform.functions.values import Ready, Resource, State
 from planform.machinery.names import child_name, subdomain_problems
 
-_DROPPED: Final = ("status",)
 _METADATA: Final = (
     *((name, str, "a text") for name in ("name", "generateName", "namespace")),
     *((name, dict, "an object") for name in ("labels", "annotations")),
@@ -157,7 +156,9 @@ def _composed(
     metadata["annotations"] = {**(metadata.get("annotations") or {}), RESOURCE_NAME_ANNOTATION: key}
     metadata["ownerReferences"] = _owners(key, metadata.get("ownerReferences") or [], owner)
     obj: Object = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
-    obj.update({name: value for name, value in wanted.items() if name not in obj and name not in _DROPPED})
+    for name, value in wanted.items():
+        if name not in obj and name != "status":
+            obj[name] = value
     try:
         digest = digest_of(obj)
     except TypeError as error:
@@ -180,10 +181,10 @@ def _status(wanted: Any) -> Object:
 def _check_metadata(key: str, metadata: Mapping[str, Any]) -> None:
     """A function may answer anything; what is looked at here has to be what it should be."""
     for name, kind, words in _METADATA:
-        value = metadata.get(name)
-        if value is not None and not isinstance(value, kind):
+        if name in metadata and not isinstance(metadata[name], kind) and metadata[name] is not None:
             raise PlanError(f'composed resource "{key}": metadata.{name} is not {words}')
-    if not all(isinstance(owner, dict) for owner in metadata.get("ownerReferences") or ()):
+    owners = metadata.get("ownerReferences")
+    if owners and not all(isinstance(owner, dict) for owner in owners):
         raise PlanError(f'composed resource "{key}": metadata.ownerReferences has an item that is not an object')
 
 
@@ -245,9 +246,10 @@ def identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:
 def is_controlled_by(xr: Object, obj: Object) -> bool:
     """Whether the XR controls it; what nobody controls is left alone."""
     uid = xr["metadata"].get("uid", "")
-    return any(
-        owner.get("controller") and owner.get("uid") == uid for owner in obj["metadata"].get("ownerReferences") or ()
-    )
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("uid") == uid:
+            return True
+    return False
 
 
 def _kind(obj: Mapping[str, Any]) -> tuple[str, str]:

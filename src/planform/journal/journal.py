@@ -15,7 +15,7 @@ import sqlite3
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -43,6 +43,7 @@ _IDENTITY: Final = ("uid", "apiVersion", "kind", "namespace", "name", "started")
 _BATCH: Final = 64
 _QUEUED_RUNS: Final = 4096
 _QUEUED_BYTES: Final = 16 << 20
+_KEPT_INPUTS: Final = 256
 
 
 class Journal:
@@ -54,6 +55,7 @@ class Journal:
         self._limits = limits
         self._worker = worker
         self._outbox = Outbox(max_bytes=_QUEUED_BYTES, max_runs=_QUEUED_RUNS)
+        self._inputs = _Inputs()
         self._something = asyncio.Event()
         self._writing = asyncio.Lock()
         self._next_run = 1
@@ -73,7 +75,7 @@ class Journal:
         """Keep a run; gives its id. Never raises for what the run holds: what has no JSON form is kept as text."""
         run_id = self._next_run
         self._next_run += 1
-        self._crowded.inc(self._outbox.add(_entry(run_id, record)))
+        self._crowded.inc(self._outbox.add(_entry(run_id, record, self._inputs)))
         self._something.set()
         return run_id
 
@@ -225,22 +227,47 @@ async def open_journal(
         worker.stop()
 
 
-def _entry(run_id: int, record: RunRecord) -> Entry:
+class _Inputs:
+    """Inputs of steps as JSON. The runs of a fleet share the very same few, which are serialised once: one that is kept
+    here cannot lend its id to another."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, bytes]] = {}
+
+    def serialised(self, given: object) -> bytes:
+        known = self._known.get(id(given))
+        if known is None:
+            if len(self._known) >= _KEPT_INPUTS:
+                self._known.clear()
+            known = self._known[id(given)] = given, to_keep(_canonical(given))
+        return known[1]
+
+
+def _entry(run_id: int, record: RunRecord, inputs: _Inputs) -> Entry:
     """A run in bytes, its secrets masked. Values that are one object are serialised once."""
     run = msgspec.structs.replace(record.run, id=run_id)
     values = {id(part.value): part.value for part in run.parts()}
-    raw = {key: _canonical(value) for key, value in values.items()}
+    given = {id(step.input.value) for step in run.steps if step.input is not None}
+    raw = {key: inputs.serialised(each) if key in given else _canonical(each) for key, each in values.items()}
     mask = RunMask(record.secrets, raw.values())
     parts: dict[str, bytes] = {}
     places: dict[str, int] = {}
     place_of: dict[int, int] = {}
     for key, content in raw.items():
         masked = mask.part(content)
-        digest = hash_of(masked).hex()[:32]
+        digest = _shared_digest(masked) if key in given else _digest(masked)
         place_of[key] = places.setdefault(digest, len(places))
-        parts[digest] = to_keep(masked)
+        parts[digest] = masked if key in given else to_keep(masked)
     body = mask.json(encode_run(run, lambda part: place_of[id(part.value)]), keep=_IDENTITY)
     return Entry(_summary(run, mask), body, parts, len(body) + sum(map(len, parts.values())))
+
+
+def _digest(content: bytes) -> str:
+    return hash_of(content).hex()[:32]
+
+
+_shared_digest = lru_cache(maxsize=_KEPT_INPUTS)(_digest)
+"""For what is the same object in many runs."""
 
 
 def _canonical(value: object) -> bytes:

@@ -37,6 +37,8 @@ class CompiledTemplate:
     name: str
     base: bytes | None
     """As JSON: parsing it is the fastest way to a copy of one's own."""
+    what: str
+    """What messages call it."""
     patches: tuple[CompiledPatch, ...]
     details: Callable[[Resource], dict[str, bytes]] | None
     is_ready: Check
@@ -93,6 +95,7 @@ def _compile_template(template: Template, sets: Mapping[str, Sequence[Patch]]) -
     return CompiledTemplate(
         template.name,
         None if base is None else msgspec.json.encode(fresh(base)),
+        f'composed resource "{template.name}"',
         compile_patches(patches, TEMPLATE_ROUTES),
         compile_details(template.connection_details) if template.connection_details else None,
         compile_checks(template.readiness_checks),
@@ -166,7 +169,7 @@ class _Call:
 
     def _patch(self, template: CompiledTemplate, observed: Resource | None, desired: Object) -> bool:
         """Apply the patches; false if a new resource has to wait for a field that it requires."""
-        what = f'composed resource "{template.name}"'
+        what = template.what
         for patch in template.patches:
             if patch.source is Place.COMPOSED:
                 if observed is None:

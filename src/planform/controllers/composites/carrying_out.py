@@ -147,7 +147,7 @@ async def apply_changed(
             elif isinstance(result, BaseException):
                 raise result
             else:
-                outcome.writes += _version(result) != _version(observed.get(composed.key))
+                outcome.writes += not _is_same_version(result, observed.get(composed.key))
                 outcome.intents[composed.key] = composed.digest
     return outcome
 
@@ -168,8 +168,9 @@ async def _apply(
     return applied
 
 
-def _version(obj: Mapping[str, Any] | None) -> str:
-    return str(obj["metadata"].get("resourceVersion")) if obj is not None else ""
+def _is_same_version(applied: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
+    version = applied["metadata"].get("resourceVersion")
+    return found is not None and bool(version == found["metadata"].get("resourceVersion"))
 
 
 async def _check_free(client: Client, xr: Object, composed: Composed) -> Object | None:

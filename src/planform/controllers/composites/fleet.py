@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from planform.api.kinds import GroupVersionKind, gvk
@@ -46,7 +47,7 @@ class Definition:
     style: Style
     namespaced: bool
 
-    @property
+    @cached_property
     def group_kind(self) -> str:
         """`XApp.example.org`: the kind, whatever its version."""
         return f"{self.kind.kind}.{self.kind.group}"

@@ -64,8 +64,11 @@ async def observe(client: Client, xr: Object, style: Style, heed: Heed, *, one_b
             observed.leftovers.append((name, obj))
             continue
         observed.resources[name] = obj
-        sent[name] = Resource(without_bookkeeping(obj), await _details(client, obj, home, observed, heed))
-    details = await _details(client, xr, "", observed, heed) if style == "legacy" else {}
+        secret = secret_reference(obj, home)
+        details = await _details(client, secret, observed, heed) if secret is not None else {}
+        sent[name] = Resource(without_bookkeeping(obj), details)
+    own = secret_reference(xr, "") if style == "legacy" else None
+    details = await _details(client, own, observed, heed) if own is not None else {}
     observed.state = State(Resource(without_bookkeeping(xr), details), dict(sorted(sent.items())))
     return observed
 
@@ -99,18 +102,17 @@ async def _read(client: Client, reference: Mapping[str, Any], home: str) -> Obje
         return None
 
 
-async def _details(client: Client, obj: Object, home: str, observed: Observed, heed: Heed) -> Mapping[str, bytes]:
-    secret = secret_reference(obj, home)
-    if secret is None:
-        return {}
+async def _details(client: Client, secret: Named, observed: Observed, heed: Heed) -> dict[str, bytes]:
     observed.secrets.add(secret)
     heed(secret)
     return await read_details(client, secret)
 
 
 def _is_foreign(xr: Object, obj: Object) -> bool:
-    controlled = any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or ())
-    return controlled and not is_controlled_by(xr, obj)
+    """Whether somebody else controls it, and the XR does not."""
+    if is_controlled_by(xr, obj):
+        return False
+    return any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or ())
 
 
 def _by_importance(found: list[Object]) -> list[Object]:

@@ -7,6 +7,7 @@ nothing that the last run rested on has changed, functions are not called and no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -88,6 +89,10 @@ class CompositeReconciler:
         self._scopes = Scopes(tools.bench.client)
         self._teller = Teller(tools.bench, fleet)
         self._gates = tools.bench.features.on
+        self._reads = ReadSettings(
+            deny_by_default=tools.bench.features.enabled("DenyExtraResourcesByDefault"),
+            is_namespaced=self._scopes.is_namespaced,
+        )
         self._watch = watch
 
     @property
@@ -418,13 +423,9 @@ class CompositeReconciler:
         return Result(requeue_after=after, rests_at=rests_at)
 
     def _read_settings(self, xr: Object) -> ReadSettings:
-        features = self._bench.features
-        confined = features.enabled("ConfineNamespacedReads")
-        return ReadSettings(
-            deny_by_default=features.enabled("DenyExtraResourcesByDefault"),
-            confined_to=(xr["metadata"].get("namespace") or "") if confined else "",
-            is_namespaced=self._scopes.is_namespaced,
-        )
+        if not self._bench.features.enabled("ConfineNamespacedReads"):
+            return self._reads
+        return replace(self._reads, confined_to=xr["metadata"].get("namespace") or "")
 
 
 def _is_duration(text: str) -> bool:

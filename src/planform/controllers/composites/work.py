@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from planform.api.kinds import Object
 from planform.client.informer import ObjectKey
-from planform.composition.dependencies import Dependency, Named, Selected
+from planform.composition.dependencies import Dependency, Selected
 from planform.composition.pipeline import PipelineOutcome, StepTrace
 from planform.composition.plan import Plan
 from planform.composition.standing import RecordingCredentials, RecordingReader, Standing, dependencies_of
@@ -159,7 +159,5 @@ def is_deterministic(step: StepTrace) -> bool:
 
 def split_dependencies(depends: set[Dependency]) -> dict[str, Any]:
     """As a Standing keeps them."""
-    return {
-        "named": frozenset(each for each in depends if isinstance(each, Named)),
-        "selected": frozenset(each for each in depends if isinstance(each, Selected)),
-    }
+    selected = frozenset([each for each in depends if isinstance(each, Selected)])
+    return {"named": frozenset(depends) - selected, "selected": selected}
