@@ -399,10 +399,11 @@ class _Run:
 
 def _changes(before: State, after: State, context_before: Object, context_after: Object) -> Changes:
     old, new = before.resources, after.resources
+    same_names = old.keys() == new.keys()
     return Changes(
-        added=tuple(sorted(new.keys() - old.keys())),
+        added=() if same_names else tuple(sorted(new.keys() - old.keys())),
         changed=tuple(sorted([name for name, one in new.items() if name in old and one != old[name]])),
-        removed=tuple(sorted(old.keys() - new.keys())),
+        removed=() if same_names else tuple(sorted(old.keys() - new.keys())),
         composite=before.composite != after.composite,
         context=() if context_before == context_after else _changed_keys(context_before, context_after),
     )

@@ -92,8 +92,7 @@ def plan(
     """
     warnings: list[str] = []
     there = [*sorted(observed.items()), *leftovers]
-    by_kind = {(key, _kind(obj)): obj for key, obj in reversed(there)}
-    existing = {key: by_kind.get((key, _kind(one.resource))) for key, one in desired.resources.items()}
+    existing = {key: _existing(key, one.resource, observed, leftovers) for key, one in desired.resources.items()}
     labels, owner = _labels(xr), controller_reference(xr)
     composed = [
         _composed(xr, key, resource, existing[key], labels, owner, scope_of or {}, warnings)
@@ -120,6 +119,16 @@ def readiness(plan: Plan, explicit: Ready) -> XrCondition:
     if plan.unready:
         return XrCondition("Ready", "False", "Creating", f"Unready resources: {listed(plan.unready)}")
     return XrCondition("Ready", "True", "Available")
+
+
+def _existing(
+    key: str, wanted: Object, observed: Mapping[str, Object], leftovers: Sequence[tuple[str, Object]]
+) -> Object | None:
+    """What is there under this key and of this kind, whatever its version."""
+    found = observed.get(key)
+    if found is not None and _is_same_kind(found, wanted):
+        return found
+    return next((obj for name, obj in leftovers if name == key and _is_same_kind(obj, wanted)), None)
 
 
 def _deletions(
@@ -228,6 +237,8 @@ def _labels(xr: Object) -> dict[str, str]:
 
 
 def _owners(key: str, given: Sequence[Object], controller: Object) -> list[Object]:
+    if not given:
+        return [controller.copy()]
     uid = controller["uid"]
     for owner in given:
         if owner.get("controller") and owner.get("uid") != uid:
@@ -250,6 +261,12 @@ def is_controlled_by(xr: Object, obj: Object) -> bool:
         if owner.get("controller") and owner.get("uid") == uid:
             return True
     return False
+
+
+def _is_same_kind(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    if one.get("kind") == other.get("kind") and one.get("apiVersion") == other.get("apiVersion"):
+        return True
+    return _kind(one) == _kind(other)
 
 
 def _kind(obj: Mapping[str, Any]) -> tuple[str, str]:

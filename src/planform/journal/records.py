@@ -6,7 +6,7 @@ parts of the run; the content stands apart, once for however many runs share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -143,18 +143,15 @@ class Run(_Written, frozen=True, kw_only=True):
     def group_kind(self) -> str:
         return group_kind(self.api_version, self.kind)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> list[Part]:
         """Every part, shared ones as often as they are named."""
-        if self.observed_composite is not None:
-            yield self.observed_composite
-        yield from self.observed.values()
+        found = [self.observed_composite, *self.observed.values()]
         for step in self.steps:
-            for part in (step.input, step.composite, step.context):
-                if part is not None:
-                    yield part
+            found += (step.input, step.composite, step.context)
             for read in step.reads.values():
-                yield from read.found
-            yield from step.resources.values()
+                found += read.found
+            found += step.resources.values()
+        return [part for part in found if part is not None]
 
 
 @dataclass(frozen=True, slots=True)

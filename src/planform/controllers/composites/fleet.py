@@ -178,13 +178,14 @@ class Fleet:
         self._know(key, uid)
         self.index.add(key, dependency)
 
-    def follow(self, key: ObjectKey, uid: str, composition: str, functions: Collection[str] = ()) -> None:
-        """Wake the XR when this Composition's revisions change (not if empty), or one of these functions'."""
+    def follow(self, key: ObjectKey, uid: str, composition: str, functions: Collection[str] | None = None) -> None:
+        """Wake the XR when this Composition's revisions change (not if empty), or one of these functions'; of which it
+        stays the same ones as long as that is not known."""
         known = self._know(key, uid)
         if known.follows != composition:
             _move(self._followers, key, {known.follows} - {""}, {composition} - {""})
             known.follows = composition
-        wanted = frozenset(functions)
+        wanted = known.functions if functions is None else frozenset(functions)
         if known.functions != wanted:
             _move(self._users, key, known.functions - wanted, wanted - known.functions)
             known.functions = wanted
