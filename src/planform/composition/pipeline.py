@@ -8,9 +8,11 @@ and how far the run had come.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
+
+import msgspec
 
 from planform.clock import Clock
 from planform.composition.steps import Step
@@ -50,24 +52,21 @@ StepResolver = Callable[[Step], Resolution]
 """Says which revision a step calls; raises ResolutionError."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(msgspec.Struct, frozen=True):
     """A result and the step it came from."""
 
     step: str
     result: Result
 
 
-@dataclass(frozen=True, slots=True)
-class StepCondition:
+class StepCondition(msgspec.Struct, frozen=True):
     """A condition and the step it came from."""
 
     step: str
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """What a step made of the desired state it was sent, by names of composed resources."""
 
     added: tuple[str, ...] = ()
@@ -84,8 +83,7 @@ class Changes:
 _NO_CHANGES: Final = Changes()
 
 
-@dataclass(frozen=True, slots=True)
-class StepTrace:
+class StepTrace(msgspec.Struct, frozen=True):
     """How one step went. `calls` holds each request and answer; the last is the one that counted."""
 
     step: str
@@ -93,7 +91,7 @@ class StepTrace:
     resolution: Resolution | None = None
     seconds: float = 0.0
     calls: tuple[Call, ...] = ()
-    reads: Mapping[str, ResourceSelector] = field(default_factory=dict)
+    reads: Mapping[str, ResourceSelector] = {}
     changes: Changes = _NO_CHANGES
     warnings: tuple[str, ...] = ()
     error: FunctionError | None = None
@@ -112,8 +110,7 @@ class StepTrace:
         return self.calls[-1].cache if self.calls else None
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineOutcome:
+class PipelineOutcome(msgspec.Struct, frozen=True):
     """What a run gives. With a `failure`, the desired state is that of the last step that went well: show it, never
     apply it."""
 
@@ -381,7 +378,7 @@ class _Run:
         trace = self._traces[index]
         error = FunctionAnswerInvalid(problem, revision=trace.revision, step=trace.step)
         self._failure = error
-        self._traces[index] = replace(trace, error=error)
+        self._traces[index] = msgspec.structs.replace(trace, error=error)
 
     def outcome(self) -> PipelineOutcome:
         return PipelineOutcome(

@@ -7,8 +7,9 @@ after a crash plans the same children.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from planform.api.owners import controller_reference
 from planform.composition.xr import (
@@ -40,8 +41,7 @@ class PlanError(PlanformError):
     reason = "InvalidDesiredState"
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
+class Composed(msgspec.Struct, frozen=True):
     """One desired resource, complete with name, labels, owner. `key` is its name in the composition, `digest` that of
     the object: the same again asks for nothing new."""
 
@@ -52,23 +52,21 @@ class Composed:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """An observed resource that is no longer desired."""
 
     key: str
     object: Object
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Everything a reconcile will do. Deletions come after every apply has succeeded."""
 
     apply: tuple[Composed, ...]
     delete: tuple[Deletion, ...]
     references: tuple[Object, ...]
     status: Object
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     @property
     def unready(self) -> list[str]:

@@ -8,9 +8,10 @@ under Manual the one referred to, which moves only when it is missing or the sel
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
 
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITION_NAME_LABEL
@@ -79,8 +80,7 @@ class Rule(StrEnum):
     NEWEST = "Newest"
 
 
-@dataclass(frozen=True, slots=True)
-class CompositionChoice:
+class CompositionChoice(msgspec.Struct, frozen=True):
     """The Composition an XR uses; `write` if the XR's compositionRef does not say so yet."""
 
     name: str
@@ -88,8 +88,7 @@ class CompositionChoice:
     write: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RevisionChoice:
+class RevisionChoice(msgspec.Struct, frozen=True):
     """The revision an XR uses, and what has to be written about it."""
 
     revision: Object

@@ -6,8 +6,9 @@ Modern XRs keep machinery under `spec.crossplane`, legacy ones (scope LegacyClus
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+import msgspec
 
 Object = dict[str, Any]
 Style = Literal["modern", "legacy"]
@@ -52,8 +53,7 @@ def name_prefix(xr: Mapping[str, Any]) -> str:
     return str(labels.get(COMPOSITE_LABEL) or xr["metadata"]["name"])
 
 
-@dataclass(frozen=True, slots=True)
-class XrCondition:
+class XrCondition(msgspec.Struct, frozen=True):
     """A condition to set; its transition time moves only when something else about it does."""
 
     type: str

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from planform.telemetry.metrics import Registry
 
 Labels = frozenset[tuple[str, str]]
@@ -25,8 +27,7 @@ class XrKey(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(msgspec.Struct, frozen=True):
     composition: str
     revision: str
     selector: Labels

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+
+import msgspec
 
 from planform.clock import Clock
 from planform.functions.cache import CacheOutcome, Kept, ResponseCache
@@ -14,8 +15,7 @@ from planform.functions.values import FunctionRequest, FunctionResponse
 _GRACE = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """What was asked, what was answered and how that came about."""
 
     request: FunctionRequest

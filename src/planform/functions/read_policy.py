@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import re2
 
 from planform.functions.errors import RequirementDenied
@@ -77,8 +78,7 @@ class AllowedResource:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPolicy:
+class ReadPolicy(msgspec.Struct, frozen=True):
     """What one step may read. `allowed` None means that the step says nothing about it."""
 
     allowed: Sequence[AllowedResource] | None = None

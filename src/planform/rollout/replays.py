@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import msgspec
 import orjson
 
 from planform.clock import Clock
@@ -118,7 +119,7 @@ async def replay(scene: Scene, version: Version, around: Surroundings) -> Pipeli
         desired=scene.desired,
     )
     if isinstance(outcome.failure, FunctionAnswerInvalid) and outcome.steps[0].calls and not scene.is_last:
-        return replace(outcome, failure=None)
+        return msgspec.structs.replace(outcome, failure=None)
     return outcome
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+import msgspec
 
 from planform.api.kinds import Object
 from planform.client.informer import ObjectKey
@@ -34,8 +35,7 @@ class NotValidatedYet(PlanformError):
     reason = "NotValidatedYet"
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """What an XR is composed by. `fields` are the machinery fields that do not say so yet."""
 
     composition: str

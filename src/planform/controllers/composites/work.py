@@ -9,6 +9,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from planform.api.kinds import Object
 from planform.client.informer import ObjectKey
 from planform.composition.dependencies import Dependency, Selected
@@ -35,8 +37,7 @@ class Recorder(Protocol):
     def __call__(self, run: FinishedRun, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRun:
+class FinishedRun(msgspec.Struct, frozen=True):
     """A run and what was made of it. `failure` is what went wrong after it, such as a plan that could not be made."""
 
     xr: Object
