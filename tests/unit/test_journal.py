@@ -27,6 +27,7 @@ from planform.journal.outbox import Entry, Outbox
 from planform.journal.records import RunSummary, read_run
 from planform.journal.serving import answer
 from planform.journal.tables import latest_runs, run_of, runs_named
+from planform.telemetry.masking import MASK
 from planform.telemetry.metrics import Registry
 
 CLOCK = VirtualClock()
@@ -157,6 +158,42 @@ async def test_equal_parts_are_stored_once_across_steps_runs_and_objects(path: P
             journal.record(record("u" if n % 2 else "v", text="same", observed={"thing": Part(thing("same"))}))
     contents = rows(path, "SELECT count(*) FROM parts")
     assert contents == [(3,)], "the thing once, and the two objects"
+
+
+def with_input(given: Any, uid: str = "u", *, secrets: frozenset[bytes] = frozenset()) -> RunRecord:
+    return record(uid, steps=(StepRun(step="make", function="f", input=Part(given)),), secrets=secrets)
+
+
+async def test_runs_that_share_an_input_have_it_each(path: Path) -> None:
+    async with opened(path) as journal:
+        shared = {"kind": "Input", "size": 1}
+        numbers = [journal.record(with_input(given)) for given in (shared, shared, {"kind": "Input", "size": 2})]
+        found = [await journal.run(number) for number in numbers]
+    assert [run.steps[0].input for run in found if run is not None] == [
+        Part(shared),
+        Part(shared),
+        Part({"kind": "Input", "size": 2}),
+    ]
+
+
+async def test_more_inputs_than_are_remembered_are_told_apart() -> None:
+    async with opened() as journal:
+        # None of these objects lives longer than its record, so that others come to stand in their places.
+        numbers = [journal.record(with_input({"number": number}, f"u{number}")) for number in range(600)]
+        for wanted, number in enumerate(numbers):
+            run = await journal.run(number)
+            assert run is not None and run.steps[0].input == Part({"number": wanted})
+
+
+async def test_an_input_loses_what_is_secret_in_one_run_and_keeps_it_in_another(path: Path) -> None:
+    async with opened(path) as journal:
+        shared = {"kind": "Input", "text": "hunter2hunter2"}
+        plain = journal.record(with_input(shared))
+        masked = journal.record(with_input(shared, secrets=frozenset({b"hunter2hunter2"})))
+        again = journal.record(with_input(shared))
+        runs = [await journal.run(number) for number in (plain, masked, again)]
+    texts = [run.steps[0].input.value["text"] for run in runs if run is not None and run.steps[0].input is not None]
+    assert texts == ["hunter2hunter2", MASK, "hunter2hunter2"]
 
 
 async def test_a_value_without_a_json_form_is_kept_as_text() -> None:

@@ -28,6 +28,7 @@ from planform.functions.errors import (
 )
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.runner import FunctionRevision
+from planform.functions.sending import observed_digest
 from planform.functions.values import (
     Condition,
     FunctionRequest,
@@ -110,11 +111,12 @@ async def run(
     *steps: Step,
     world: World | None = None,
     deterministic: bool = False,
+    quick: bool = False,
     clock: VirtualClock | None = None,
     **options: Any,
 ) -> PipelineOutcome:
     catalogue = Catalogue(
-        Version(name, f"{name}-1", deterministic=deterministic, number=1) for name in functions._functions
+        Version(name, f"{name}-1", deterministic=deterministic, quick=quick, number=1) for name in functions._functions
     )
     return await run_pipeline(
         steps,
@@ -518,6 +520,21 @@ async def test_a_second_run_with_nothing_changed_calls_no_deterministic_function
     world.objects[0]["data"] = {"changed": "yes"}
     third = await run(functions, *steps, world=world, clock=clock, cache=cache, deterministic=True)
     assert third.steps[1].cache is CacheOutcome.NOT_CACHED, "a changed required resource misses"
+
+
+async def test_only_functions_whose_answers_may_be_kept_need_the_digest_of_what_is_observed() -> None:
+    observed, asked = State(Resource({"kind": "XBucket", "metadata": {"name": "xr"}})), []
+
+    def digest() -> bytes:
+        asked.append(observed)
+        return observed_digest(observed)
+
+    given = Functions(a=add("a"))
+    await run(given, step("a"), observed=observed, digest=digest, quick=True)
+    assert not asked and given.requests[0].tag == ""
+    await run(given, step("a"), observed=observed, digest=digest)
+    await run(given, step("a"), observed=observed)
+    assert asked and given.requests[1].tag == given.requests[2].tag != ""
 
 
 async def test_an_answer_with_another_tag_is_used_but_warned_about_and_not_cached() -> None:

@@ -53,6 +53,14 @@ def test_a_child_carries_labels_annotation_and_its_controller() -> None:
     ]
 
 
+def test_children_share_nothing_that_somebody_could_change() -> None:
+    one, other = (composed.object["metadata"] for composed in planned({"a": bucket(), "b": bucket()}).apply)
+    for field in ("labels", "annotations", "ownerReferences"):
+        assert one[field] is not other[field]
+    assert one["ownerReferences"] == other["ownerReferences"]
+    assert one["ownerReferences"][0] is not other["ownerReferences"][0]
+
+
 def test_claim_labels_are_passed_on_only_when_both_are_there() -> None:
     both = {"crossplane.io/claim-name": "c", "crossplane.io/claim-namespace": "n"}
     assert planned({"a": bucket()}, labels=both).apply[0].object["metadata"]["labels"].keys() >= both.keys()

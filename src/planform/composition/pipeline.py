@@ -263,7 +263,7 @@ class _Run:
         except FunctionError as error:
             failure = error.at_step(step.name, step.function, resolution.revision if resolution else None)
         calls = tuple(loop.calls) if loop else ()
-        heard = dict.fromkeys(call.warning for call in calls if call.warning)
+        heard = dict.fromkeys([warning for call in calls if (warning := call.warning)])
         self._failure = failure
         self._traces.append(
             StepTrace(
@@ -358,7 +358,8 @@ class _Run:
         self._context = response.context
         if not response.requirements.empty:
             self._requirements[step.name] = response.requirements
-        self._watched.update(dict.fromkeys(response.requirements.watch_resources))
+        for watched in response.requirements.watch_resources:
+            self._watched[watched] = None
         deterministic = revision.deterministic or response.deterministic
         if not deterministic and response.ttl is not None and response.ttl > 0:
             self._ttl = response.ttl if self._ttl is None else min(self._ttl, response.ttl)

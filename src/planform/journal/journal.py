@@ -15,7 +15,7 @@ import sqlite3
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -228,46 +228,47 @@ async def open_journal(
 
 
 class _Inputs:
-    """Inputs of steps as JSON. The runs of a fleet share the very same few, which are serialised once: one that is kept
-    here cannot lend its id to another."""
+    """Inputs of steps as JSON, and its digest. The runs of a fleet share the very same few, which are serialised once:
+    one that is kept here cannot lend its id to another."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, bytes]] = {}
+        self._known: dict[int, tuple[object, bytes, str]] = {}
 
-    def serialised(self, given: object) -> bytes:
+    def serialised(self, given: object) -> tuple[bytes, str]:
         known = self._known.get(id(given))
         if known is None:
             if len(self._known) >= _KEPT_INPUTS:
                 self._known.clear()
-            known = self._known[id(given)] = given, to_keep(_canonical(given))
-        return known[1]
+            content = to_keep(_canonical(given))
+            known = self._known[id(given)] = given, content, _digest(content)
+        return known[1:]
 
 
 def _entry(run_id: int, record: RunRecord, inputs: _Inputs) -> Entry:
     """A run in bytes, its secrets masked. Values that are one object are serialised once."""
     run = msgspec.structs.replace(record.run, id=run_id)
+    given = {id(step.input.value): inputs.serialised(step.input.value) for step in run.steps if step.input is not None}
     values = {id(part.value): part.value for part in run.parts()}
-    given = {id(step.input.value) for step in run.steps if step.input is not None}
-    raw = {key: inputs.serialised(each) if key in given else _canonical(each) for key, each in values.items()}
+    raw = {key: given[key][0] if key in given else _canonical(value) for key, value in values.items()}
     mask = RunMask(record.secrets, raw.values())
     parts: dict[str, bytes] = {}
     places: dict[str, int] = {}
     place_of: dict[int, int] = {}
     for key, content in raw.items():
         masked = mask.part(content)
-        digest = _shared_digest(masked) if key in given else _digest(masked)
+        if masked is content and key in given:
+            digest = given[key][1]
+            parts[digest] = content
+        else:
+            digest = _digest(masked)
+            parts[digest] = to_keep(masked)
         place_of[key] = places.setdefault(digest, len(places))
-        parts[digest] = masked if key in given else to_keep(masked)
     body = mask.json(encode_run(run, lambda part: place_of[id(part.value)]), keep=_IDENTITY)
     return Entry(_summary(run, mask), body, parts, len(body) + sum(map(len, parts.values())))
 
 
 def _digest(content: bytes) -> str:
     return hash_of(content).hex()[:32]
-
-
-_shared_digest = lru_cache(maxsize=_KEPT_INPUTS)(_digest)
-"""For what is the same object in many runs."""
 
 
 def _canonical(value: object) -> bytes:

@@ -7,11 +7,11 @@ before it exists, its name follows from the XR, and its owner is the XR.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITE_FINALIZER, COMPOSITE_MANAGER
@@ -26,6 +26,7 @@ from planform.errors import AlreadyExists, Conflict, Invalid, NotFound, Planform
 ADOPT_ANNOTATION: Final = "planform.dev/adopt"
 _AT_ONCE: Final = 16
 
+T = TypeVar("T")
 
 OwnWrite = Callable[[Mapping[str, Any]], AbstractContextManager[Callable[[Object], None]]]
 """Surrounds a write of an object, and is told what became of it: see `Fleet.own_write`."""
@@ -138,9 +139,7 @@ async def apply_changed(
         waiting.append(composed)
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
-        results = await asyncio.gather(
-            *(_apply(client, xr, each, observed, manager, own_write) for each in part), return_exceptions=True
-        )
+        results = await _at_once([_apply(client, xr, each, observed, manager, own_write) for each in part])
         for composed, result in zip(part, results, strict=True):
             if isinstance(result, PlanformError):
                 outcome.errors[composed.key] = result
@@ -150,6 +149,16 @@ async def apply_changed(
                 outcome.writes += not _is_same_version(result, observed.get(composed.key))
                 outcome.intents[composed.key] = composed.digest
     return outcome
+
+
+async def _at_once(work: Sequence[Coroutine[Any, Any, T]]) -> Sequence[T | BaseException]:
+    """What came of each, errors included. One alone needs no task of its own."""
+    if len(work) > 1:
+        return await asyncio.gather(*work, return_exceptions=True)
+    try:
+        return [await each for each in work]
+    except PlanformError as error:
+        return [error]
 
 
 async def _apply(
@@ -204,7 +213,7 @@ async def delete_unwanted(client: Client, doomed: Sequence[Deletion]) -> dict[st
     errors: dict[str, PlanformError] = {}
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
-        results = await asyncio.gather(*(_delete(client, each.object) for each in part), return_exceptions=True)
+        results = await _at_once([_delete(client, each.object) for each in part])
         for one, result in zip(part, results, strict=True):
             if isinstance(result, PlanformError):
                 errors[one.key] = result
