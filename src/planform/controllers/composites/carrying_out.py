@@ -154,7 +154,8 @@ async def apply_changed(
 async def _at_once(work: Sequence[Coroutine[Any, Any, T]]) -> Sequence[T | BaseException]:
     """What came of each, errors included. One alone needs no task of its own."""
     if len(work) > 1:
-        return await asyncio.gather(*work, return_exceptions=True)
+        results: list[T | BaseException] = await asyncio.gather(*work, return_exceptions=True)
+        return results
     try:
         return [await each for each in work]
     except PlanformError as error:
