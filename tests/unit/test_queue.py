@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planform.client.waits import Backoff, time_limit
 from planform.clock import VirtualClock
-from planform.reconcile.queue import ANY_VERSION, PATIENCE, Priority, QueueClosed, WorkQueue
+from planform.reconcile.queue import ANY_VERSION, IDLE, PATIENCE, Priority, QueueClosed, WorkQueue
 
 NO_JITTER = Backoff(first=1, most=30, jitter=0)
 
@@ -332,10 +332,11 @@ async def test_the_pace_of_a_queue_follows_how_long_its_keys_are_in_hand() -> No
     assert queue.pace < 0.01
 
 
-async def test_only_keys_that_do_not_wait_in_the_background_are_urgent() -> None:
+async def test_a_queue_is_as_urgent_as_the_most_urgent_key_that_it_could_hand_out() -> None:
     queue = make_queue(VirtualClock())
-    assert not queue.is_urgent()
-    queue.add("a", priority=Priority.BACKGROUND)
-    assert not queue.is_urgent()
-    queue.add("b")
-    assert queue.is_urgent()
+    assert queue.urgency() == IDLE
+    for priority in (Priority.BACKGROUND, Priority.FOLLOW_UP, Priority.NORMAL, Priority.USER):
+        queue.add(priority.name, priority=priority)
+        assert queue.urgency() == priority
+    await queue.get()
+    assert queue.urgency() == Priority.NORMAL

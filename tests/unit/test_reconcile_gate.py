@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
-from planform.reconcile.gate import PATIENCE, Gate
+from planform.reconcile.gate import PATIENCE, Gate, Urgency
+from planform.reconcile.queue import IDLE
 
 
 async def take_turns(gate: Gate, name: str, times: int, log: list[str]) -> None:
@@ -178,51 +178,78 @@ def test_a_gate_without_turns_is_refused() -> None:
         Gate(0)
 
 
-async def begin(gate: Gate, name: str, keys: list[str], log: list[str], is_urgent: Callable[[], bool]) -> None:
+async def begin(gate: Gate, name: str, keys: list[str], log: list[str], urgency: Urgency) -> None:
     """Begin work on each of the keys, which it takes in its first turn."""
 
     async def one() -> None:
         keys.pop()
         log.append(name)
 
-    await asyncio.gather(*(gate.run(name, one(), is_urgent=is_urgent) for _ in list(keys)))
+    await asyncio.gather(*(gate.run(name, one(), urgency=urgency) for _ in list(keys)))
 
 
-async def test_who_has_nothing_urgent_begins_after_those_who_have() -> None:
+def urgency_of(keys: list[str], urgency: int) -> Urgency:
+    """As urgent as that while there are keys."""
+    return lambda: urgency if keys else IDLE
+
+
+async def test_who_has_something_more_urgent_begins_first() -> None:
     gate, log, keys = Gate(1), list[str](), ["key"] * 5
-    with gate.member(lambda: bool(keys)):
-        patient = asyncio.create_task(begin(gate, "patient", ["key"] * 3, log, lambda: False))
+    urgent = urgency_of(keys, 1)
+    with gate.member("urgent", urgent, lambda: True):
+        patient = asyncio.create_task(begin(gate, "patient", ["key"] * 3, log, lambda: 2))
         for _ in range(5):
             await asyncio.sleep(0)
         assert log == []
-        await begin(gate, "urgent", keys, log, lambda: bool(keys))
+        await begin(gate, "urgent", keys, log, urgent)
         await asyncio.wait_for(patient, 10)
     assert log == ["urgent"] * 5 + ["patient"] * 3
 
 
-async def test_those_who_have_nothing_urgent_are_not_passed_over_for_ever() -> None:
+async def test_the_less_urgent_are_not_passed_over_for_ever() -> None:
     gate, log, keys = Gate(1), list[str](), ["key"] * (3 * PATIENCE)
-    with gate.member(lambda: bool(keys)):
-        patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: False))
+    urgent = urgency_of(keys, 0)
+    with gate.member("urgent", urgent, lambda: True):
+        patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: 1))
         await asyncio.sleep(0)
-        await begin(gate, "urgent", keys, log, lambda: bool(keys))
+        await begin(gate, "urgent", keys, log, urgent)
         await asyncio.wait_for(patient, 10)
     assert PATIENCE - 2 <= log.index("patient") <= PATIENCE + 2
 
 
 async def test_waiting_for_the_urgent_ends_when_the_last_of_them_leaves_or_changes_its_mind() -> None:
     for leaves in (True, False):
-        gate, log, urgent = Gate(1), list[str](), True
-        with gate.member(lambda: urgent):  # noqa: B023 - used up within the round
-            patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: False))
+        gate, log, keys = Gate(1), list[str](), ["key"]
+        with gate.member("urgent", urgency_of(keys, 0), lambda: True):
+            patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: 1))
             for _ in range(3):
                 await asyncio.sleep(0)
             assert log == []
             if not leaves:
-                urgent = False
+                keys.clear()
                 gate.reconsider()
                 await asyncio.wait_for(patient, 10)
         await asyncio.wait_for(patient, 10)
+
+
+async def test_the_less_urgent_wait_for_hands_that_are_full_until_those_stand_still() -> None:
+    gate, log, answered = Gate(1), list[str](), asyncio.Event()
+
+    async def waits_for_an_answer() -> None:
+        log.append("urgent")
+        await answered.wait()
+
+    with gate.member("urgent", lambda: 0, lambda: False):
+        in_flight = asyncio.create_task(gate.run("urgent", waits_for_an_answer(), urgency=lambda: 0))
+        await asyncio.sleep(0)
+        patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: 1))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert log == ["urgent"]
+        await asyncio.wait_for(patient, 10)  # nobody comes forward any more, and nobody says so
+        assert log == ["urgent", "patient"]
+        answered.set()
+        await asyncio.wait_for(in_flight, 10)
 
 
 async def work_in_steps(name: str, steps: int, log: list[str]) -> None:
@@ -238,11 +265,11 @@ async def test_what_has_begun_goes_on_before_more_begins() -> None:
         await answered.wait()
         log.append("begun")
 
-    waits_for_an_answer = asyncio.create_task(gate.run("xr", in_flight(), is_urgent=lambda: True))
+    waits_for_an_answer = asyncio.create_task(gate.run("xr", in_flight(), urgency=lambda: 0))
     for _ in range(3):
         await asyncio.sleep(0)
     async with gate.turn("other"):
-        later = [gate.run("xr", work_in_steps("later", 1, log), is_urgent=lambda: True) for _ in range(3)]
+        later = [gate.run("xr", work_in_steps("later", 1, log), urgency=lambda: 0) for _ in range(3)]
         began = asyncio.gather(*later)
         await asyncio.sleep(0)
         answered.set()
@@ -256,7 +283,7 @@ async def test_those_who_would_begin_are_not_kept_back_for_ever() -> None:
     gate, log = Gate(1), list[str]()
     busy = [asyncio.create_task(gate.run("busy", work_in_steps("busy", 2 * PATIENCE, log))) for _ in range(3)]
     await asyncio.sleep(0)
-    new = gate.run("new", work_in_steps("new", 1, log), is_urgent=lambda: True)
+    new = gate.run("new", work_in_steps("new", 1, log), urgency=lambda: 0)
     await asyncio.wait_for(new, 10)
     assert PATIENCE - 2 <= log.index("new") <= PATIENCE + 2
     await asyncio.wait_for(asyncio.gather(*busy), 10)

@@ -302,6 +302,19 @@ async def test_what_a_user_edits_overtakes_what_was_there_and_what_only_changed_
     assert drain(queue) == ["edited", "status", "old"]
 
 
+async def test_what_a_controller_made_comes_after_what_its_user_made(
+    engine: MemoryEngine, watches: Watches, clock: VirtualClock
+) -> None:
+    queue: WorkQueue[ObjectKey] = WorkQueue(clock=clock, rng=Random(1))
+    await engine.create(widget("old"))
+    watches.subscribe(WIDGET, Enqueue(queue, to_self))
+    await settle()
+    await engine.create(widget("made", owner="of-a-user"))
+    await engine.create(widget("of-a-user"))
+    await settle()
+    assert drain(queue) == ["of-a-user", "made", "old"]
+
+
 async def test_an_object_that_changes_hands_wakes_both_owners(
     engine: MemoryEngine, watches: Watches, clock: VirtualClock
 ) -> None:

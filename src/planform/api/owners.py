@@ -22,3 +22,12 @@ def controller_reference(owner: Mapping[str, Any]) -> Object:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The owner reference of whoever controls an object."""
+    for reference in obj["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            found: Mapping[str, Any] = reference
+            return found
+    return None

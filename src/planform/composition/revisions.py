@@ -22,7 +22,7 @@ from planform.api.names import (
     COMPOSITION_REVISION,
     COMPOSITION_SPEC_HASH_LABEL,
 )
-from planform.api.owners import controller_reference
+from planform.api.owners import controller_of, controller_reference
 from planform.machinery.names import LABEL_LENGTH, child_name
 
 TOOL_LABELS: Final = (
@@ -197,15 +197,6 @@ def number_of(revision: Mapping[str, Any]) -> int:
 def newest_first(revisions: Iterable[Object]) -> list[Object]:
     """By number; two with the same number, which only other hands can make, in an order that never changes."""
     return sorted(revisions, key=_age, reverse=True)
-
-
-def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The owner reference of whoever controls an object."""
-    for reference in obj["metadata"].get("ownerReferences") or ():
-        if reference.get("controller"):
-            found: Mapping[str, Any] = reference
-            return found
-    return None
 
 
 def is_controlled_by(revision: Mapping[str, Any], composition: str, uid: str = "") -> bool:

@@ -15,7 +15,8 @@ import msgspec
 
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITION_NAME_LABEL
-from planform.composition.revisions import composition_label, controller_of, is_controlled_by, matches, newest_first
+from planform.api.owners import controller_of
+from planform.composition.revisions import composition_label, is_controlled_by, matches, newest_first
 from planform.composition.xr import Style, machinery
 from planform.errors import PlanformError
 

@@ -21,7 +21,7 @@ from planform.api.names import (
     EXTENSIONS_GROUP,
     is_paused,
 )
-from planform.api.owners import controller_reference
+from planform.api.owners import controller_of, controller_reference
 from planform.client.informer import Change, ObjectKey
 from planform.composition.modes import InvalidComposition, pipeline_of
 from planform.composition.pinning import is_pinned, pinned
@@ -29,7 +29,6 @@ from planform.composition.revisions import (
     TOOL_LABELS,
     RevisionPlan,
     composition_label,
-    controller_of,
     is_controlled_by,
     newest_first,
     number_of,

@@ -95,7 +95,7 @@ class Controller(Generic[K]):
     async def run(self) -> None:
         """Work until the queue is closed; then wait for what has begun. Cancelling cancels that too."""
         try:
-            with self._gate.member(self._could_begin):
+            with self._gate.member(self.name, self.queue.urgency, self._has_free_hands):
                 async with self.queue, asyncio.TaskGroup() as workers:
                     try:
                         await self._dispatch(workers)
@@ -104,9 +104,8 @@ class Controller(Generic[K]):
         finally:
             self._metrics.remove()
 
-    def _could_begin(self) -> bool:
-        """Whether something urgent waits for nothing but a turn."""
-        return not self._slots.locked() and self.queue.is_urgent()
+    def _has_free_hands(self) -> bool:
+        return not self._slots.locked()
 
     async def _dispatch(self, workers: asyncio.TaskGroup) -> None:
         while True:
@@ -123,7 +122,7 @@ class Controller(Generic[K]):
 
     async def _work_in_turns(self, begun: asyncio.Event) -> None:
         try:
-            await self._gate.run(self.name, self._work(begun), is_urgent=self.queue.is_urgent)
+            await self._gate.run(self.name, self._work(begun), urgency=self.queue.urgency)
         finally:
             begun.set()
             self._slots.release()

@@ -6,7 +6,7 @@ step it computes, from one wait to the next, and few turns are given out per rou
 controller that has waited longest for one: ten thousand keys of one do not starve the single key of another.
 
 What has begun is finished before more begins: its result is near, and what would begin may be made needless by it. Who
-has nothing urgent to begin lets those who have go first: what they do may be what it waits for.
+has something more urgent to begin goes first: what it does may be what the others wait for.
 """
 
 from __future__ import annotations
@@ -15,18 +15,33 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from math import inf
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 PATIENCE = 32
-"""So many turns in a row may go past those who would begin, or who have nothing urgent to; then one gets a turn."""
+"""So many turns in a row may go past those who would begin, or to what is more urgent; then one of them gets a turn."""
 
-IsUrgent = Callable[[], bool]
-_Waiter = tuple["asyncio.Future[None]", IsUrgent | None]
-"""With what says whether it is urgent to begin; None if it has begun."""
+STANDSTILL_SECONDS = 0.05
+"""Who has all hands full and did not come forward for so long holds nobody up: its work waits for somebody else."""
+
+Urgency = Callable[[], int]
+"""How urgent it is to begin: what has the lowest number goes first, and 0 waits for nobody."""
+_Waiter = tuple["asyncio.Future[None]", Urgency | None]
+"""With what says how urgent it is to begin; None if it has begun."""
 _Lines = OrderedDict[str, "deque[_Waiter]"]
 """By name, the next in rotation first; none is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """Somebody who begins work here."""
+
+    name: str
+    urgency: Urgency
+    has_free_hands: Callable[[], bool]
 
 
 class Gate:
@@ -38,9 +53,11 @@ class Gate:
         self._free = turns
         self._begun: _Lines = OrderedDict()
         self._beginning: _Lines = OrderedDict()
-        self._members: dict[object, IsUrgent] = {}
+        self._members: dict[object, _Member] = {}
+        self._came_forward: dict[str, float] = {}  # when a member's work took its last turn, in the loop's time
+        self._alarm: asyncio.TimerHandle | None = None  # while some give way to members, who may come to a standstill
         self._kept_back = 0  # turns in a row that went past those who would begin
-        self._passed_over = 0  # of those who would begin: turns in a row that went past who has nothing urgent to
+        self._passed_over = 0  # of those who would begin: turns in a row that went to more urgent ones
 
     @property
     def free(self) -> int:
@@ -50,23 +67,27 @@ class Gate:
         return len(self._begun.get(name, ())) + len(self._beginning.get(name, ()))
 
     @contextmanager
-    def member(self, is_urgent: IsUrgent) -> Iterator[None]:
-        """While it is urgent for this one to begin something, those for whom it is not wait."""
+    def member(self, name: str, urgency: Urgency, has_free_hands: Callable[[], bool]) -> Iterator[None]:
+        """While this one has something to begin, those with less urgent things wait.
+
+        They do so while its hands are full as well: what it has begun is going to end. Not if it stands still.
+        """
         token = object()
-        self._members[token] = is_urgent
+        self._members[token] = _Member(name, urgency, has_free_hands)
         try:
             yield
         finally:
             del self._members[token]
+            self._came_forward.pop(name, None)
             self.reconsider()
 
-    async def run(self, name: str, work: Coroutine[Any, Any, T], *, is_urgent: IsUrgent | None = None) -> T:
+    async def run(self, name: str, work: Coroutine[Any, Any, T], *, urgency: Urgency | None = None) -> T:
         """Await the work, whose every step from one wait to the next takes a turn; while it waits, others have it.
 
-        Tasks that the work starts are its own business: they take no turns unless they are run here too. Unless it is
-        urgent, members for whom it is begin first; what has begun is not held up.
+        Tasks that the work starts are its own business: they take no turns unless they are run here too. Members with
+        something more urgent begin first; what has begun is not held up.
         """
-        return await _InTurns(self, name, work, is_urgent)
+        return await _InTurns(self, name, work, urgency)
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
@@ -77,19 +98,19 @@ class Gate:
         finally:
             self._give()
 
-    def _try_take(self, is_urgent: IsUrgent | None = None) -> bool:
+    def _try_take(self, urgency: Urgency | None = None) -> bool:
         if not self._free or self._begun:
             return False
-        if is_urgent is not None and (self._beginning or self._must_wait(is_urgent)):
+        if urgency is not None and (self._beginning or self._must_wait(urgency)):
             return False
         self._free -= 1
         return True
 
-    async def _take(self, name: str, is_urgent: IsUrgent | None = None) -> None:
-        if self._try_take(is_urgent):
+    async def _take(self, name: str, urgency: Urgency | None = None) -> None:
+        if self._try_take(urgency):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        lines, entry = self._begun if is_urgent is None else self._beginning, (waiter, is_urgent)
+        lines, entry = self._begun if urgency is None else self._beginning, (waiter, urgency)
         lines.setdefault(name, deque()).append(entry)
         self.reconsider()  # those who wait may all give way to somebody who does not
         try:
@@ -106,14 +127,20 @@ class Gate:
         self.reconsider()
 
     def reconsider(self) -> None:
-        """Hand free turns to those who are next; to be called by who no longer has anything urgent."""
+        """Hand free turns to those who are next; to be called by who no longer has anything to begin."""
         while self._free:
             waiter = self._next()
             if waiter is None:
+                if self._beginning and self._alarm is None:
+                    self._alarm = asyncio.get_running_loop().call_later(STANDSTILL_SECONDS, self._look_again)
                 return
             if not waiter.done():
                 self._free -= 1
                 waiter.set_result(None)
+
+    def _look_again(self) -> None:
+        self._alarm = None
+        self.reconsider()
 
     def _next(self) -> asyncio.Future[None] | None:
         """Whose turn it is, taken out of its line; None if nobody waits, or all for others."""
@@ -130,16 +157,25 @@ class Gate:
         """The first in rotation who need not wait for others; None if all that would begin must."""
         passed_over = False
         for name, line in self._beginning.items():
-            is_urgent = line[0][1]
-            if is_urgent is None or not self._must_wait(is_urgent):
+            urgency = line[0][1]
+            if urgency is None or not self._must_wait(urgency):
                 self._passed_over = self._passed_over + 1 if passed_over else 0
                 return name
             passed_over = True
         return None
 
-    def _must_wait(self, is_urgent: IsUrgent) -> bool:
-        """Whether it is not urgent for this one, but for another member."""
-        return self._passed_over < PATIENCE and not is_urgent() and any(other() for other in self._members.values())
+    def _must_wait(self, urgency: Urgency) -> bool:
+        """Whether another member has something more urgent to begin."""
+        mine = urgency()
+        if not mine or self._passed_over >= PATIENCE:
+            return False
+        return any(other.urgency() < mine and self._is_working(other) for other in self._members.values())
+
+    def _is_working(self, member: _Member) -> bool:
+        if member.has_free_hands():
+            return True
+        since = self._came_forward.get(member.name, -inf)
+        return asyncio.get_running_loop().time() - since < STANDSTILL_SECONDS
 
 
 def _first(lines: _Lines, name: str | None = None) -> asyncio.Future[None]:
@@ -163,25 +199,26 @@ def _leave(lines: _Lines, name: str, entry: _Waiter) -> None:
 class _InTurns(Generic[T]):
     """Drives a coroutine step by step, each in a turn."""
 
-    __slots__ = ("_gate", "_is_urgent", "_name", "_work")
+    __slots__ = ("_gate", "_name", "_urgency", "_work")
 
-    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T], is_urgent: IsUrgent | None) -> None:
+    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T], urgency: Urgency | None) -> None:
         self._gate = gate
         self._name = name
         self._work = work
-        self._is_urgent = is_urgent
+        self._urgency = urgency
 
     def __await__(self) -> Generator[Any, Any, T]:
-        gate, work, is_urgent = self._gate, self._work, self._is_urgent
+        gate, work, urgency = self._gate, self._work, self._urgency
+        loop = asyncio.get_running_loop()
         # A turn comes back one round of the loop after its step: those who run in the same round need another one.
-        next_round = asyncio.get_running_loop().call_soon
+        next_round = loop.call_soon
         error: BaseException | None = None
         try:
             while True:
-                has_turn = gate._try_take(is_urgent)
+                has_turn = gate._try_take(urgency)
                 if not has_turn:
                     try:
-                        yield from gate._take(self._name, is_urgent).__await__()
+                        yield from gate._take(self._name, urgency).__await__()
                         has_turn = True
                     except asyncio.CancelledError as cancelled:
                         error = cancelled  # the work hears of it without a turn, for it is on its way out
@@ -192,8 +229,9 @@ class _InTurns(Generic[T]):
                     return value
                 finally:
                     if has_turn:
+                        gate._came_forward[self._name] = loop.time()
                         next_round(gate._give)
-                error = is_urgent = None
+                error = urgency = None
                 try:
                     yield awaited
                 except GeneratorExit:

@@ -43,7 +43,12 @@ class Priority(IntEnum):
 
     USER = 0  # somebody is looking: they created or changed the object
     NORMAL = 1  # something it depends on changed, or it asked to come back
-    BACKGROUND = 2  # nothing is known to have changed: first sight at start-up, a periodic look
+    FOLLOW_UP = 2  # its controller created or changed it: whoever is looking looks at that one first
+    BACKGROUND = 3  # nothing is known to have changed: first sight at start-up, a periodic look
+
+
+IDLE = len(Priority)
+"""Less urgent than anything."""
 
 
 class QueueClosed(Exception):
@@ -85,9 +90,12 @@ class WorkQueue(Generic[K]):
         """Keys that could be handed out now."""
         return len(self._level)
 
-    def is_urgent(self) -> bool:
-        """Whether a key could be handed out that does not wait in the background."""
-        return len(self._ready[Priority.BACKGROUND]) < len(self._level)
+    def urgency(self) -> int:
+        """The priority of the most urgent key that could be handed out; IDLE if there is none."""
+        for priority, line in enumerate(self._ready):
+            if line:
+                return priority
+        return IDLE
 
     @property
     def delayed(self) -> int:

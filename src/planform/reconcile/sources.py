@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from planform.api.kinds import GroupVersionKind, gvk_of
+from planform.api.owners import controller_of
 from planform.client.informer import Change, Informer, ObjectKey, key_of, list_pages, version_number
 from planform.client.protocol import Client
 from planform.client.recent import Recent
@@ -332,7 +333,7 @@ class Enqueue(Generic[K]):
         keys, queue = tuple(self._to_keys(change)), self._queue
         version = ANY_VERSION
         if self._own:
-            priority = Priority.USER if change.edited else Priority.NORMAL
+            priority = _priority(change)
             if change.type != "DELETED":
                 version = version_number(change.object["metadata"]["resourceVersion"]) or ANY_VERSION
         else:
@@ -350,6 +351,13 @@ class Enqueue(Generic[K]):
             wait = max(self._company_seconds, queue.pace / 2) if self._company_seconds else 0.0
         for key in keys:
             queue.add_after(key, wait, priority=priority, version=version)
+
+
+def _priority(change: Change) -> Priority:
+    """How urgent it is to look at an object that changed."""
+    if not change.edited:
+        return Priority.NORMAL
+    return Priority.FOLLOW_UP if controller_of(change.object) is not None else Priority.USER
 
 
 def to_self(change: Change) -> Iterable[ObjectKey]:
