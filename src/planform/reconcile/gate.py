@@ -12,6 +12,7 @@ has something more urgent to begin goes first: what it does may be what the othe
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -29,6 +30,7 @@ STANDSTILL_SECONDS = 0.05
 
 Urgency = Callable[[], int]
 """How urgent it is to begin: what has the lowest number goes first, and 0 waits for nobody."""
+_NO_BAR = sys.maxsize
 _Waiter = tuple["asyncio.Future[None]", Urgency | None]
 """With what says how urgent it is to begin; None if it has begun."""
 _Lines = OrderedDict[str, "deque[_Waiter]"]
@@ -101,7 +103,7 @@ class Gate:
     def _try_take(self, urgency: Urgency | None = None) -> bool:
         if not self._free or self._begun:
             return False
-        if urgency is not None and (self._beginning or self._must_wait(urgency)):
+        if urgency is not None and (self._beginning or ((mine := urgency()) and mine > self._bar())):
             return False
         self._free -= 1
         return True
@@ -155,21 +157,28 @@ class Gate:
 
     def _next_to_begin(self) -> str | None:
         """The first in rotation who need not wait for others; None if all that would begin must."""
-        passed_over = False
+        passed_over, bar = False, None
         for name, line in self._beginning.items():
             urgency = line[0][1]
-            if urgency is None or not self._must_wait(urgency):
-                self._passed_over = self._passed_over + 1 if passed_over else 0
-                return name
-            passed_over = True
+            mine = 0 if urgency is None else urgency()
+            if mine:
+                bar = self._bar() if bar is None else bar
+                if mine > bar:
+                    passed_over = True
+                    continue
+            self._passed_over = self._passed_over + 1 if passed_over else 0
+            return name
         return None
 
-    def _must_wait(self, urgency: Urgency) -> bool:
-        """Whether another member has something more urgent to begin."""
-        mine = urgency()
-        if not mine or self._passed_over >= PATIENCE:
-            return False
-        return any(other.urgency() < mine and self._is_working(other) for other in self._members.values())
+    def _bar(self) -> int:
+        """Who has something less urgent than this to begin waits for a member who has something that is."""
+        bar = _NO_BAR
+        if self._passed_over < PATIENCE:
+            for member in self._members.values():
+                urgency = member.urgency()
+                if urgency < bar and self._is_working(member):
+                    bar = urgency
+        return bar
 
     def _is_working(self, member: _Member) -> bool:
         if member.has_free_hands():

@@ -92,9 +92,10 @@ class WorkQueue(Generic[K]):
 
     def urgency(self) -> int:
         """The priority of the most urgent key that could be handed out; IDLE if there is none."""
-        for priority, line in enumerate(self._ready):
-            if line:
-                return priority
+        if self._level:
+            for priority, line in enumerate(self._ready):
+                if line:
+                    return priority
         return IDLE
 
     @property
