@@ -23,7 +23,10 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 PATIENCE = 32
-"""So many turns in a row may go past those who would begin, or to what is more urgent; then one of them gets a turn."""
+"""So many turns in a row may go past those who would begin; then one of them gets a turn."""
+
+PATIENCE_TO_BEGIN = (0, 8, 8, 64)
+"""By urgency: so many of the turns to begin may go to what is more urgent; the last is for all that is less urgent."""
 
 STANDSTILL_SECONDS = 0.05
 """Who has all hands full and did not come forward for so long holds nobody up: its work waits for somebody else."""
@@ -59,7 +62,7 @@ class Gate:
         self._came_forward: dict[str, float] = {}  # when a member's work took its last turn, in the loop's time
         self._alarm: asyncio.TimerHandle | None = None  # while some give way to members, who may come to a standstill
         self._kept_back = 0  # turns in a row that went past those who would begin
-        self._passed_over = 0  # of those who would begin: turns in a row that went to more urgent ones
+        self._passed_over: dict[int, int] = {}  # by urgency of those who would begin: turns to others since the last
 
     @property
     def free(self) -> int:
@@ -156,28 +159,31 @@ class Gate:
         return _first(self._begun) if self._begun else None
 
     def _next_to_begin(self) -> str | None:
-        """The first in rotation who need not wait for others; None if all that would begin must."""
-        passed_over, bar = False, None
+        """The most urgent, or who was passed over too often; None if all that would begin must wait for others."""
+        waiting: dict[int, str] = {}  # of those who are as urgent, the first in rotation
         for name, line in self._beginning.items():
             urgency = line[0][1]
-            mine = 0 if urgency is None else urgency()
-            if mine:
-                bar = self._bar() if bar is None else bar
-                if mine > bar:
-                    passed_over = True
-                    continue
-            self._passed_over = self._passed_over + 1 if passed_over else 0
-            return name
-        return None
+            waiting.setdefault(0 if urgency is None else urgency(), name)
+        if not waiting:
+            return None
+        passed_over = self._passed_over
+        chosen = min(waiting)
+        overdue = [each for each in waiting if passed_over.get(each, 0) >= _patience(each)]
+        if overdue:
+            chosen = overdue[0]
+        elif chosen and chosen > self._bar():
+            return None
+        for each in waiting:
+            passed_over[each] = passed_over.get(each, 0) + 1 if each > chosen else 0
+        return waiting[chosen]
 
     def _bar(self) -> int:
         """Who has something less urgent than this to begin waits for a member who has something that is."""
         bar = _NO_BAR
-        if self._passed_over < PATIENCE:
-            for member in self._members.values():
-                urgency = member.urgency()
-                if urgency < bar and self._is_working(member):
-                    bar = urgency
+        for member in self._members.values():
+            urgency = member.urgency()
+            if urgency < bar and self._is_working(member):
+                bar = urgency
         return bar
 
     def _is_working(self, member: _Member) -> bool:
@@ -185,6 +191,10 @@ class Gate:
             return True
         since = self._came_forward.get(member.name, -inf)
         return asyncio.get_running_loop().time() - since < STANDSTILL_SECONDS
+
+
+def _patience(urgency: int) -> float:
+    return PATIENCE_TO_BEGIN[min(urgency, len(PATIENCE_TO_BEGIN) - 1)] or inf
 
 
 def _first(lines: _Lines, name: str | None = None) -> asyncio.Future[None]:
