@@ -179,7 +179,7 @@ def _status(wanted: Any) -> Object:
     if not isinstance(wanted, dict):
         raise PlanError("the status that the functions want for the XR is not an object")
     try:
-        canonical(wanted)
+        canonical({"status": wanted})
     except TypeError as error:
         raise PlanError(f"the status that the functions want for the XR cannot be written as JSON: {error}") from error
     return dict(wanted)
