@@ -136,13 +136,19 @@ def until_held(plane: RunningPlane, name: str) -> dict[str, Any]:
 
 
 class Notes(http.server.BaseHTTPRequestHandler):
-    """A web service that keeps notes: the thing that provider-http manages."""
+    """A web service that keeps notes: the thing that provider-http manages.
+
+    A note of the same text is the same note: provider-http reads its object from a cache before it writes what it was
+    answered, and posts again if that lags behind and the write is refused.
+    """
 
     kept: dict[int, dict[str, Any]]
 
     def do_POST(self) -> None:
-        number = len(self.kept) + 1
-        self.kept[number] = {**self._body(), "id": number}
+        note = self._body()
+        same = (number for number, each in self.kept.items() if each["text"] == note["text"])
+        number = next(same, len(self.kept) + 1)
+        self.kept[number] = {**note, "id": number}
         self._answer(201, self.kept[number])
 
     def do_GET(self) -> None:
