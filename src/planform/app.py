@@ -394,4 +394,4 @@ def settle_process() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else 65536, hard))
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(10_000, 100, 50)  # many short rounds: a long one holds the loop
