@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITE_FINALIZER, COMPOSITE_MANAGER
+from planform.api.owners import controller_of
 from planform.client.protocol import Client, Propagation
 from planform.composition.plan import Composed, Deletion, Plan, is_controlled_by
 from planform.composition.standing import contains
@@ -195,7 +196,7 @@ async def _check_free(client: Client, xr: Object, composed: Composed) -> Object 
     if is_controlled_by(xr, found):
         return found
     shown = f"{obj['kind']} {metadata['name']}"
-    owner = next((each for each in found["metadata"].get("ownerReferences") or () if each.get("controller")), None)
+    owner = controller_of(found)
     if owner is not None:
         raise NotOurs(
             f"{shown} exists and is controlled by {owner['kind']} {owner['name']}", "give the resource another name"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planform.api.kinds import Object, gvk
+from planform.api.owners import controller_of
 from planform.client.protocol import Client
 from planform.composition.dependencies import Named
 from planform.composition.plan import is_controlled_by
@@ -110,9 +111,7 @@ async def _details(client: Client, secret: Named, observed: Observed, heed: Heed
 
 def _is_foreign(xr: Object, obj: Object) -> bool:
     """Whether somebody else controls it, and the XR does not."""
-    if is_controlled_by(xr, obj):
-        return False
-    return any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or ())
+    return not is_controlled_by(xr, obj) and controller_of(obj) is not None
 
 
 def _by_importance(found: list[Object]) -> list[Object]:
