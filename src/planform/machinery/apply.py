@@ -18,11 +18,13 @@ from planform.errors import ApplyConflict
 from planform.machinery import last_applied
 from planform.machinery.managed_fields import (
     APPLY,
+    MOST_UPDATERS,
     UPDATE,
     Fields,
     Holding,
     Owner,
     Owners,
+    apart,
     difference,
     encode,
     entry,
@@ -128,20 +130,15 @@ def _restated(
     share: bool,
 ) -> Object | None:
     """The object after an apply that takes nothing from other owners, if `restate` knows it."""
-    mine: Fields | None = None
-    others: list[dict[str, Any]] = []
-    for item in _entries(live):
-        if item["operation"] != APPLY or item["manager"] != me.manager or item.get("subresource", "") != me.subresource:
-            others.append(item)
-        elif item["apiVersion"] == api_version:
-            mine = item["fieldsV1"]
-        else:
-            return None
+    mine, others = apart(_entries(live), me)
     if mine is None and not others:
         return None  # this ends a time without tracking
+    if mine is not None and mine["apiVersion"] != api_version:
+        return None
+    owned: Fields = mine["fieldsV1"] if mine else {}
     if not _fits_beyond_reach(node, config, wanted):
         return None
-    restated = restate(node, reach.of(live), wanted, mine or {})
+    restated = restate(node, reach.of(live), wanted, owned)
     if restated is None:
         return None
     after, written, claimed = restated
@@ -150,7 +147,7 @@ def _restated(
         return None
     result = {**reach.put(live, after)} if share else reach.fresh(live, after)
     _keep_untracked(live, result)
-    if written or claimed != mine:
+    if written or claimed != owned:
         del result["metadata"]["managedFields"]
         result["metadata"]["managedFields"] = in_order([*others, entry(me, Holding(claimed, api_version, now))])
     return result
@@ -203,29 +200,34 @@ def track_update(
     if live is None and not given:
         fields = _created(node, reach.of(new))
         return [entry(me, Holding(fields, api_version, now))] if fields else []
-    stored = _entries(live)
-    former = stored_owners(stored)
+    stored = former = _entries(live)
     if not sets_fit:
-        former = _settled(former, node)
-    owners = former if given is None or given == stored else _given_owners(given, former, node)
-    if live is not None and not owners:
+        former = _all_entries(_settled(stored_owners(stored), node))
+    entries = former if given is None or given == stored else _given_entries(given, former, node)
+    if live is not None and not entries:
         return []
     written, removed = _changes(node, reach.of(live or {}), reach.of(new))
     if written or removed:
-        lost = union(written, removed)
-        mine = owners.get(me, Holding({}, api_version, now))
-        held = mine.fields
-        if removed or difference(written, held):  # else it wrote what it owns already
-            held = union(difference(held, lost), written)
-        owners = {
-            who: Holding(difference(what.fields, lost), what.api_version, what.time)
-            for who, what in owners.items()
-            if who != me
-        }
-        owners[me] = Holding(held, api_version, now) if written else mine._replace(fields=held)
-    elif owners is former:
+        entries = _updated(entries, me, written, removed, now)
+    elif entries is former:
         return list(stored)
-    return encode(fold_oldest_updaters({who: what for who, what in owners.items() if what.fields}))
+    kept = [item for item in entries if item["fieldsV1"]]
+    return in_order(kept) if len(kept) <= MOST_UPDATERS else encode(fold_oldest_updaters(stored_owners(kept)))
+
+
+def _updated(entries: list[Object], me: Owner, written: Fields, removed: Fields, now: str) -> list[Object]:
+    """The entries after one owner wrote and removed these fields: what they had of them, the others own no longer."""
+    lost = union(written, removed)
+    mine, others = apart(entries, me)
+    held: Fields = mine["fieldsV1"] if mine else {}
+    if removed or difference(written, held):  # else it wrote what it owns already
+        held = union(difference(held, lost), written)
+    updated = [{**item, "fieldsV1": difference(item["fieldsV1"], lost)} for item in others]
+    if written:
+        updated.append(entry(me, Holding(held, me.api_version, now)))
+    elif mine:
+        updated.append({**mine, "fieldsV1": held})
+    return updated
 
 
 def same_but_bookkeeping(old: Object, new: Object) -> bool:
@@ -304,13 +306,17 @@ def _entries(live: Object | None) -> list[dict[str, Any]]:
     return (live or {}).get("metadata", {}).get("managedFields") or []
 
 
-def _given_owners(given: Any, former: Owners, node: TypeNode) -> Owners:
+def _given_entries(given: Any, former: list[Object], node: TypeNode) -> list[Object]:
     if not given or given == [{}]:
-        return {}
+        return []
     try:
-        return _settled(written_owners(given), node)
+        return _all_entries(_settled(written_owners(given), node))
     except (ValueError, RecursionError):
         return former
+
+
+def _all_entries(owners: Owners) -> list[Object]:
+    return [entry(who, what) for who, what in owners.items()]
 
 
 def _settled(owners: Owners, node: TypeNode) -> Owners:

@@ -206,6 +206,22 @@ def _place(item: dict[str, Any]) -> tuple[str, ...]:
     return item["operation"], item.get("time", ""), item["manager"], item["apiVersion"], item.get("subresource", "")
 
 
+def apart(entries: Sequence[dict[str, Any]], who: Owner) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The item of one owner in a list that `encode` made, and those of the others."""
+    mine, others = None, []
+    for item in entries:
+        if (
+            item["manager"] == who.manager
+            and item["operation"] == who.operation
+            and item.get("subresource", "") == who.subresource
+            and who.api_version in ("", item["apiVersion"])
+        ):
+            mine = item
+        else:
+            others.append(item)
+    return mine, others
+
+
 def stored_owners(entries: Sequence[Mapping[str, Any]]) -> Owners:
     """The owners in a list that `encode` made."""
     owners: Owners = {}
