@@ -112,15 +112,15 @@ def _claim(node: TypeNode, config: Any) -> Fields | None:
         fields, element = node.fields, node.element
         for name in sorted(config):
             below, child = config[name], fields.get(name, element)
-            if child is None or type(below) not in child.types:
+            sort = type(below)
+            if child is None or sort not in child.types:
                 raise _Unusual
-            deeper: Fields | None = {}
-            if type(below) in _CONTAINERS:
-                deeper = _claim(child, below)
-                if name not in fields:
-                    deeper = with_own(deeper)
-            if deeper is not None:
-                claimed[f"f:{name}"] = deeper
+            if sort is not dict and sort is not list:
+                claimed[f"f:{name}"] = {}
+            elif (deeper := _claim(child, below)) is not None:
+                claimed[f"f:{name}"] = deeper if name in fields else with_own(deeper)
+            elif name not in fields:
+                claimed[f"f:{name}"] = {}
         return claimed or None
     if type(config) is list and node.associative:
         for key, item in _by_key(node, config).items():

@@ -303,10 +303,10 @@ def fits(node: TypeNode, config: Any) -> bool:
     if sort is dict:
         fields, element = node.fields, node.element
         for name, below in config.items():
-            child = fields.get(name, element)
-            if child is None or type(below) not in child.types:
+            child, sort = fields.get(name, element), type(below)
+            if child is None or sort not in child.types:
                 return False
-            if type(below) in _CONTAINERS and not fits(child, below):
+            if (sort is dict or sort is list) and not fits(child, below):
                 return False
     elif sort is list:
         if node.associative and ((keys := node.item_keys(config)) is None or len({*keys}) < len(keys)):
