@@ -297,6 +297,8 @@ def _element(text: str) -> str | None:
 
 def fold_oldest_updaters(owners: Owners) -> Owners:
     """Keep at most MOST_UPDATERS Update entries: the oldest ones of each version become one, `ancient-changes`."""
+    if len(owners) <= MOST_UPDATERS:
+        return owners
     updaters = [who for who in owners if who.operation == UPDATE]
     excess = len(updaters) - MOST_UPDATERS
     if excess <= 0:

@@ -112,21 +112,18 @@ def _claim(node: TypeNode, config: Any) -> Fields | None:
         fields, element = node.fields, node.element
         for name in sorted(config):
             below, child = config[name], fields.get(name, element)
-            sort = type(below)
-            if child is None or sort not in child.types:
+            if child is None or type(below) not in child.types:
                 raise _Unusual
-            if sort is not dict and sort is not list:
+            if type(below) not in _CONTAINERS:
                 claimed[f"f:{name}"] = {}
-            elif (deeper := _claim(child, below)) is not None:
+            elif (deeper := _claim(child, below)) is not None or name not in fields:
                 claimed[f"f:{name}"] = deeper if name in fields else with_own(deeper)
-            elif name not in fields:
-                claimed[f"f:{name}"] = {}
         return claimed or None
     if type(config) is list and node.associative:
         for key, item in _by_key(node, config).items():
             if type(item) not in node.item.types:
                 raise _Unusual
-            claimed[key] = with_own(_claim(node.item, item))
+            claimed[key] = with_own(_claim(node.item, item)) if type(item) is dict else {}
         return in_order(claimed)
     if config and type(config) in _CONTAINERS and not fits(node, config):
         raise _Unusual

@@ -297,21 +297,22 @@ def type_errors(node: TypeNode, config: Any) -> list[str]:
 
 def fits(node: TypeNode, config: Any) -> bool:
     """Whether there are no type errors, for those who need no words for them."""
-    sort = type(config)
-    if sort not in node.types:
+    if type(config) not in node.types:
         return False
-    if sort is dict:
+    if type(config) is dict:
         fields, element = node.fields, node.element
         for name, below in config.items():
-            child, sort = fields.get(name, element), type(below)
-            if child is None or sort not in child.types:
+            child = fields.get(name, element)
+            if child is None or type(below) not in child.types:
                 return False
-            if (sort is dict or sort is list) and not fits(child, below):
+            if type(below) in _CONTAINERS and not fits(child, below):
                 return False
-    elif sort is list:
+    elif type(config) is list:
         if node.associative and ((keys := node.item_keys(config)) is None or len({*keys}) < len(keys)):
             return False
-        return all(fits(node.item, item) for item in config)
+        for item in config:
+            if not fits(node.item, item):
+                return False
     return True
 
 
