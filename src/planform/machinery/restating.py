@@ -142,11 +142,14 @@ def _map(
     as_owned = not itself or "." in owned
     fields, element = node.fields, node.element
     for name, value in config.items():
-        place, child, former, sort = f"f:{name}", fields.get(name, element), live.get(name, ABSENT), type(value)
+        place = f"f:{name}"
         below = owned.get(place)
+        former = live.get(name, ABSENT)
+        child = fields.get(name, element)
+        sort = type(value)
         if child is None or sort not in child.types:
             raise _Unusual
-        if below is not None and not below and sort is type(former) and sort in _SCALARS and value == former:
+        if sort in _SCALARS and value == former and sort is type(former) and below is not None and not below:
             claimed[place] = below
             continue
         after, change, deeper = _value(child, former, value, below, itself=name not in fields)
