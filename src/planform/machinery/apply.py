@@ -2,7 +2,7 @@
 
 Two entry points, both pure: `apply` merges what one manager wants into an object, and `track_update` says who owns the
 fields of an object that was written in any other way. They never change their arguments, and leave defaulting,
-validation and the resourceVersion check to the caller. A result may share with the live object the sets in
+validation and the resourceVersion check to the caller. A result may share with the live object the entries of
 managedFields and what an apply cannot touch (all but the status, or the status); everything else in it is the caller's.
 
 Versions: conversion between versions of a kind changes only apiVersion, so sets written in different versions are
@@ -18,15 +18,18 @@ from planform.errors import ApplyConflict
 from planform.machinery import last_applied
 from planform.machinery.managed_fields import (
     APPLY,
+    MOST_UPDATERS,
     UPDATE,
     Fields,
     Holding,
     Owner,
     Owners,
+    apart,
     difference,
     encode,
     entry,
     fold_oldest_updaters,
+    in_order,
     intersection,
     owner,
     paths,
@@ -38,8 +41,8 @@ from planform.machinery.managed_fields import (
 )
 from planform.machinery.merging import fresh, merge, share_unchanged, without
 from planform.machinery.ownership import applied, changed, created, same
-from planform.machinery.restating import restate
-from planform.machinery.typed import UNTRACKED_FIELDS, UNTRACKED_METADATA, TypedError, TypeNode, type_errors
+from planform.machinery.restating import claim, overlap, restate
+from planform.machinery.typed import UNTRACKED_FIELDS, UNTRACKED_METADATA, TypedError, TypeNode, fits, type_errors
 
 Object = dict[str, Any]
 
@@ -76,20 +79,15 @@ def apply(
     wanted = reach.of(config)
     me = owner(manager, APPLY, api_version, subresource)
     if live is None:
-        _check_type(node, config, api_version)
         return _first(node, config, wanted, reach, me, api_version, now)
+    if sets_fit and manager != last_applied.KUBECTL:
+        again = _restated(node, live, config, wanted, reach, me, api_version, now, share=share)
+        if again is not None:
+            return again
+
+    claimed = _claimed(node, config, wanted, api_version)
     before = reach.of(live)
     former = stored_owners(_entries(live))
-    if sets_fit and manager != last_applied.KUBECTL:
-        again = _restated(node, before, wanted, config, former.get(me), api_version)
-        if again is not None and (force or not _conflicts(former, me, again[1])):
-            after, written = again
-            owners = _shared_out(former, former, me, written, now)
-            result = {**reach.put(live, after)} if share else reach.fresh(live, after)
-            _keep_untracked(live, result)
-            return _with_entries(result, owners, unchanged=owners == former)
-
-    _check_type(node, config, api_version)
     if not sets_fit:
         former = _settled(former, node)
     untracked = not former
@@ -97,7 +95,6 @@ def apply(
         former = _written_by(
             owner(BEFORE_FIRST_APPLY, UPDATE, api_version, subresource), node, before, api_version, now
         )
-    claimed = difference(applied(node, wanted) or {}, UNTRACKED_FIELDS)
     last = former[me].fields if me in former else {}
     owners = {**former, me: Holding(claimed, api_version, former[me].time if me in former else now)}
 
@@ -121,15 +118,39 @@ def apply(
 
 
 def _restated(
-    node: TypeNode, before: Object, wanted: Object, config: Object, mine: Holding | None, api_version: str
-) -> tuple[Object, Fields] | None:
-    """The object and what was written, if its manager states the fields again that it owns in this version."""
-    if mine is None or mine.api_version != api_version:
+    node: TypeNode,
+    live: Object,
+    config: Object,
+    wanted: Object,
+    reach: _Reach,
+    me: Owner,
+    api_version: str,
+    now: str,
+    *,
+    share: bool,
+) -> Object | None:
+    """The object after an apply that takes nothing from other owners, if `restate` knows it."""
+    mine, others = apart(_entries(live), me)
+    if mine is None and not others:
+        return None  # this ends a time without tracking
+    if mine is not None and mine["apiVersion"] != api_version:
         return None
-    beyond_reach = {name: value for name, value in config.items() if name not in wanted}
-    if beyond_reach and type_errors(node, beyond_reach):
+    owned: Fields = mine["fieldsV1"] if mine else {}
+    if not _fits_beyond_reach(node, config, wanted):
         return None
-    return restate(node, before, wanted, mine.fields)
+    restated = restate(node, reach.of(live), wanted, owned)
+    if restated is None:
+        return None
+    after, written, claimed = restated
+    # Sharing out is for the general way. That also forgets claims to the object itself, which some client made up.
+    if any("." in item["fieldsV1"] or overlap(item["fieldsV1"], written) for item in others):
+        return None
+    result = {**reach.put(live, after)} if share else reach.fresh(live, after)
+    _keep_untracked(live, result)
+    if written or claimed != owned:
+        del result["metadata"]["managedFields"]
+        result["metadata"]["managedFields"] = in_order([*others, entry(me, Holding(claimed, api_version, now))])
+    return result
 
 
 def _shared_out(owners: Owners, former: Owners, me: Owner, lost: Fields, now: str) -> Owners:
@@ -148,7 +169,7 @@ def _first(
     node: TypeNode, config: Object, wanted: Object, reach: _Reach, me: Owner, api_version: str, now: str
 ) -> Object:
     """An apply that creates: there is nobody to merge or quarrel with."""
-    claimed = difference(applied(node, wanted) or {}, UNTRACKED_FIELDS)
+    claimed = _claimed(node, config, wanted, api_version)
     result = fresh(reach.put({}, wanted))
     if me.manager == last_applied.KUBECTL:
         last_applied.follow(result, config)
@@ -179,29 +200,34 @@ def track_update(
     if live is None and not given:
         fields = _created(node, reach.of(new))
         return [entry(me, Holding(fields, api_version, now))] if fields else []
-    stored = _entries(live)
-    former = stored_owners(stored)
+    stored = former = _entries(live)
     if not sets_fit:
-        former = _settled(former, node)
-    owners = former if given is None or given == stored else _given_owners(given, former, node)
-    if live is not None and not owners:
+        former = _all_entries(_settled(stored_owners(stored), node))
+    entries = former if given is None or given == stored else _given_entries(given, former, node)
+    if live is not None and not entries:
         return []
     written, removed = _changes(node, reach.of(live or {}), reach.of(new))
     if written or removed:
-        lost = union(written, removed)
-        mine = owners.get(me, Holding({}, api_version, now))
-        held = mine.fields
-        if removed or difference(written, held):  # else it wrote what it owns already
-            held = union(difference(held, lost), written)
-        owners = {
-            who: Holding(difference(what.fields, lost), what.api_version, what.time)
-            for who, what in owners.items()
-            if who != me
-        }
-        owners[me] = Holding(held, api_version, now) if written else mine._replace(fields=held)
-    elif owners is former:
+        entries = _updated(entries, me, written, removed, now)
+    elif entries is former:
         return list(stored)
-    return encode(fold_oldest_updaters({who: what for who, what in owners.items() if what.fields}))
+    kept = [item for item in entries if item["fieldsV1"]]
+    return in_order(kept) if len(kept) <= MOST_UPDATERS else encode(fold_oldest_updaters(stored_owners(kept)))
+
+
+def _updated(entries: list[Object], me: Owner, written: Fields, removed: Fields, now: str) -> list[Object]:
+    """The entries after one owner wrote and removed these fields: what they had of them, the others own no longer."""
+    lost = union(written, removed)
+    mine, others = apart(entries, me)
+    held: Fields = mine["fieldsV1"] if mine else {}
+    if removed or difference(written, held):  # else it wrote what it owns already
+        held = union(difference(held, lost), written)
+    updated = [{**item, "fieldsV1": difference(item["fieldsV1"], lost)} for item in others]
+    if written:
+        updated.append(entry(me, Holding(held, me.api_version, now)))
+    elif mine:
+        updated.append({**mine, "fieldsV1": held})
+    return updated
 
 
 def same_but_bookkeeping(old: Object, new: Object) -> bool:
@@ -280,13 +306,17 @@ def _entries(live: Object | None) -> list[dict[str, Any]]:
     return (live or {}).get("metadata", {}).get("managedFields") or []
 
 
-def _given_owners(given: Any, former: Owners, node: TypeNode) -> Owners:
+def _given_entries(given: Any, former: list[Object], node: TypeNode) -> list[Object]:
     if not given or given == [{}]:
-        return {}
+        return []
     try:
-        return _settled(written_owners(given), node)
+        return _all_entries(_settled(written_owners(given), node))
     except (ValueError, RecursionError):
         return former
+
+
+def _all_entries(owners: Owners) -> list[Object]:
+    return [entry(who, what) for who, what in owners.items()]
 
 
 def _settled(owners: Owners, node: TypeNode) -> Owners:
@@ -335,6 +365,18 @@ def _conflict_error(conflicts: Mapping[Owner, Fields]) -> ApplyConflict:
 
 def _bulleted(fields: Fields) -> list[str]:
     return [f"- {path}" for path in paths(fields)]
+
+
+def _claimed(node: TypeNode, config: Object, wanted: Object, api_version: str) -> Fields:
+    """What the part of a configuration within reach claims, if all of it fits its type."""
+    if _fits_beyond_reach(node, config, wanted) and (claimed := claim(node, wanted)) is not None:
+        return claimed
+    _check_type(node, config, api_version)
+    return difference(applied(node, wanted) or {}, UNTRACKED_FIELDS)
+
+
+def _fits_beyond_reach(node: TypeNode, config: Object, wanted: Object) -> bool:
+    return wanted is config or fits(node, {name: value for name, value in config.items() if name not in wanted})
 
 
 def _check_type(node: TypeNode, config: Object, api_version: str) -> None:

@@ -193,12 +193,33 @@ def entry(who: Owner, what: Holding) -> dict[str, Any]:
 
 
 def encode(owners: Owners) -> list[dict[str, Any]]:
-    """metadata.managedFields: appliers first, then the oldest first; who owns nothing is left out."""
-    listed = [
-        (who.operation, what.time, who.manager, what.api_version, who.subresource) for who, what in owners.items()
-    ]
-    in_order = sorted(zip(listed, owners.items(), strict=True), key=lambda pair: pair[0])
-    return [entry(who, what) for _, (who, what) in in_order if what.fields]
+    """metadata.managedFields; who owns nothing is left out."""
+    return in_order([entry(who, what) for who, what in owners.items() if what.fields])
+
+
+def in_order(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items of metadata.managedFields: appliers first, then the oldest first."""
+    return sorted(entries, key=_place) if len(entries) > 1 else entries
+
+
+def _place(item: dict[str, Any]) -> tuple[str, ...]:
+    return item["operation"], item.get("time", ""), item["manager"], item["apiVersion"], item.get("subresource", "")
+
+
+def apart(entries: Sequence[dict[str, Any]], who: Owner) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The item of one owner in a list that `encode` made, and those of the others."""
+    mine, others = None, []
+    for item in entries:
+        if (
+            item["manager"] == who.manager
+            and item["operation"] == who.operation
+            and item.get("subresource", "") == who.subresource
+            and who.api_version in ("", item["apiVersion"])
+        ):
+            mine = item
+        else:
+            others.append(item)
+    return mine, others
 
 
 def stored_owners(entries: Sequence[Mapping[str, Any]]) -> Owners:
@@ -276,6 +297,8 @@ def _element(text: str) -> str | None:
 
 def fold_oldest_updaters(owners: Owners) -> Owners:
     """Keep at most MOST_UPDATERS Update entries: the oldest ones of each version become one, `ancient-changes`."""
+    if len(owners) <= MOST_UPDATERS:
+        return owners
     updaters = [who for who in owners if who.operation == UPDATE]
     excess = len(updaters) - MOST_UPDATERS
     if excess <= 0:

@@ -54,8 +54,6 @@ def created(node: TypeNode, value: Any) -> Fields:
     if type(value) is dict:
         if not value or not node.granular:
             return {}
-        if _CONTAINERS.isdisjoint(map(type, value.values())):
-            return {".": {}, **{f"f:{name}": {} for name in sorted(value)}}
         claimed = {".": {}}
         descents, others = node.descents, node.others
         for name in sorted(value):

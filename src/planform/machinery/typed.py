@@ -128,7 +128,8 @@ EMBEDDED: Final = "x-kubernetes-embedded-resource"
 PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _NULL: Final = type(None)
 _SCALARS: Final[frozenset[type]] = frozenset({str, int, float, bool, _NULL})
-_ANY: Final[frozenset[type]] = _SCALARS | {dict, list}
+_CONTAINERS: Final[frozenset[type]] = frozenset({dict, list})
+_ANY: Final[frozenset[type]] = _SCALARS | _CONTAINERS
 _TYPES_OF: Final[Mapping[str, frozenset[type]]] = {
     "object": frozenset({dict, _NULL}),
     "array": frozenset({list, _NULL}),
@@ -292,6 +293,27 @@ def type_errors(node: TypeNode, config: Any) -> list[str]:
     errors: list[str] = []
     _check(node, config, None, errors)
     return errors
+
+
+def fits(node: TypeNode, config: Any) -> bool:
+    """Whether there are no type errors, for those who need no words for them."""
+    if type(config) not in node.types:
+        return False
+    if type(config) is dict:
+        fields, element = node.fields, node.element
+        for name, below in config.items():
+            child = fields.get(name, element)
+            if child is None or type(below) not in child.types:
+                return False
+            if type(below) in _CONTAINERS and not fits(child, below):
+                return False
+    elif type(config) is list:
+        if node.associative and ((keys := node.item_keys(config)) is None or len({*keys}) < len(keys)):
+            return False
+        for item in config:
+            if not fits(node.item, item):
+                return False
+    return True
 
 
 _Path = tuple["_Path", str] | None
