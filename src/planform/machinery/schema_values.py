@@ -316,7 +316,12 @@ def _no_duplicates(key: Callable[[Any], Any], token: Callable[[Any], Any]) -> Ru
         return found
 
     def distinct(items: list[Any]) -> bool:
-        return len(items) < 2 or len({identity(token(item)) for item in items}) == len(items)
+        if len(items) < 2:
+            return True
+        tokens = [token(item) for item in items]
+        if {*map(type, tokens)} != {str}:  # a text is its own identity
+            tokens = [identity(each) for each in tokens]
+        return len({*tokens}) == len(tokens)
 
     return Rule(distinct, explain)
 
