@@ -107,7 +107,10 @@ def admit(
 def _has_metadata_of(new: Object, old: Object) -> bool:
     """Whether a write left of the metadata, which were good when they were stored, all that it could change."""
     after, before = new["metadata"], old["metadata"]
-    return all(after.get(name) == before.get(name) for name in meta.CLIENT_OWNED)
+    for name in meta.CLIENT_OWNED:
+        if (own := after.get(name)) is not (stored := before.get(name)) and own != stored:
+            return False
+    return True
 
 
 def _report_unknown(
