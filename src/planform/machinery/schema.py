@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 import orjson
 
 from planform.errors import FieldError
@@ -53,16 +54,13 @@ _DROP: Any = object()
 """What `_settle` answers for a null that is to be dropped."""
 
 
-class _Walk:
+class _Walk(msgspec.Struct):
     """What one admission gathers on its way through the object."""
 
-    __slots__ = ("collect_unknown", "errors", "null_errors", "unknown")
-
-    def __init__(self, *, collect_unknown: bool, null_errors: bool) -> None:
-        self.collect_unknown = collect_unknown
-        self.null_errors = null_errors
-        self.unknown: list[str] = []
-        self.errors: list[tuple[Path, FieldError]] = []
+    collect_unknown: bool
+    null_errors: bool
+    unknown: list[str] = []
+    errors: list[tuple[Path, FieldError]] = []
 
 
 class _Node:
@@ -132,7 +130,7 @@ class Schema:
         before a schema was tightened can still be edited elsewhere. `null_errors` is for server-side apply: a null
         that would have been dropped is an error.
         """
-        walk = _Walk(collect_unknown=collect_unknown, null_errors=null_errors)
+        walk = _Walk(collect_unknown, null_errors)
         try:
             _settle(self._root, obj, admitted, None, walk)
         except RecursionError:  # only a schema that refers to itself lets an object be that deep
