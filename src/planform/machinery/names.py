@@ -29,6 +29,8 @@ ANNOTATIONS_SIZE: Final = 256 * 1024
 _GENERATED_LENGTH: Final = 5
 _GENERATED_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _DIGEST_LENGTH: Final = 12
+_UUID_RANDOM: Final = ~(0xF << 76 | 0xC << 60)  # all but the bits of version and variant
+_UUID_4: Final = 0x4 << 76 | 0x8 << 60
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -126,9 +128,8 @@ def generate_name(base: str, rng: random.Random) -> str:
 
 def new_uid(rng: random.Random) -> str:
     """A random UUID, version 4, as text."""
-    digits = f"{rng.getrandbits(128):032x}"
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+    digits = f"{rng.getrandbits(128) & _UUID_RANDOM | _UUID_4:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def child_name(parent: str, *identity: str, limit: int = LABEL_LENGTH) -> str:

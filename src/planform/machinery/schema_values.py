@@ -158,23 +158,24 @@ def value_errors(schema: SchemaDict) -> Explain:
 
     def errors(value: Any, path: Path) -> list[FieldError]:
         found: list[FieldError] = []
+        kind = type(value)
         if (
             names
-            and type(value) not in expected
+            and kind not in expected
             and not any(is_type(value, name) for name in names)
             and not (value is None and nullable)
         ):
             found.append(type_error(schema, value, path))
-        for rule in checks.get(type(value), rules[object]):
-            if not rule.holds(value):
-                found.extend(rule.explain(value, path))
-        if type(value) is dict:
+        for holds, explain in checks.get(kind, rules[object]):
+            if not holds(value):
+                found.extend(explain(value, path))
+        if kind is dict:
             for name, child in value.items():
                 if name in properties:
                     found.extend(properties[name](child, (path, name)))
                 elif others is not None:
                     found.extend(others(child, (path, MapKey(name))))
-        elif type(value) is list and items is not None:
+        elif kind is list and items is not None:
             for index, child in enumerate(value):
                 found.extend(items(child, (path, index)))
         return found
