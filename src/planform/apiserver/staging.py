@@ -48,7 +48,10 @@ async def stage(core: Core, served: ServedKind, key: Key, obj: Object, stored: O
         answer = encode(obj)
     else:
         answer = value
-    await commit(future)
+    try:
+        await future
+    except StoreError as error:
+        raise answer_for(error) from error
     return answer
 
 

@@ -233,10 +233,11 @@ async def modify(
         if entry is None:
             await settle(core, key)
             raise NotFound.of(served.kind.group, served.kind.plural, key.name)
+        fits, shares = is_current(served, entry), may_share(served, entry)
         try:
             if served.conversion is None:
                 old = decode(served, entry)
-                safe = applying or replacing or (sharing and may_share(served, entry))
+                safe = applying or replacing or (sharing and shares)
                 current = old if safe else decode(served, entry)
             else:
                 old, current = [(await decode_any(core, served, [entry]))[0] for _ in range(2)]
@@ -250,7 +251,7 @@ async def modify(
                 new["metadata"] = _settled_metadata(old, sent, applying=applying)
                 if served.has_status and subresource == "":
                     _keep_status(new, old)
-            if may_share(served, entry) and not sharing and not applying:
+            if shares and not sharing and not applying:
                 share_unchanged(old, new)
             validation.admit(
                 core,
@@ -262,11 +263,11 @@ async def modify(
                 subresource=subresource,
                 patching=patching,
                 applying=applying,
-                current=is_current(served, entry),
+                current=fits,
             )
             _check_finalizers(served, key, new, old)
             if not applying:
-                _track(core, served, new, old, request, subresource, sets_fit=is_current(served, entry))
+                _track(core, served, new, old, request, subresource, sets_fit=fits)
             _count_generation(served, new, old)
         except ApiError:
             await settle(core, key)

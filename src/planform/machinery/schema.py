@@ -335,6 +335,8 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit | None:
     defaults = [(name, child) for name, child in node.properties.items() if child.has_default]
     # Most fields need nothing but a look at their type: they are done with one lookup.
     plain = {name: child.expected for name, child in node.properties.items() if child.visit is None}.get
+    # Nearly always the only rule is that fields are required, which is one comparison.
+    required = frozenset(node.schema.get("required") or ()) if len(rules) == 1 else None
 
     def visit(obj: dict[str, Any], admitted: Any, path: Path, walk: _Walk) -> None:
         before = admitted.get if type(admitted) is dict else _NOTHING.get
@@ -373,6 +375,8 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit | None:
         for name, child in defaults:
             if name not in obj:
                 obj[name] = _admitted_default(child, (path, name), walk)
+        if required and obj.keys() >= required:
+            return
         for holds, explain in rules:
             if not holds(obj):
                 walk.errors.extend((path, error) for error in explain(obj, path))
