@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planform.errors import FieldError
 from planform.machinery import names
 from planform.machinery.names import NameRule, child_name, generate_name, metadata_warnings, validate_metadata
 
@@ -165,6 +166,57 @@ def test_a_valid_parent_has_children_with_valid_names(parent: str, key: str) -> 
     name = child_name(parent, "uid", key.encode("utf-8", "replace").decode())
     assert len(name) <= 63
     assert names.subdomain_problems(name) == []
+
+
+GOOD_METADATA: dict[str, Any] = {
+    "name": "n",
+    "namespace": "a",
+    "generateName": "n-",
+    "labels": {"a/b": "c", "d": ""},
+    "annotations": {"A/b": "any thing"},
+    "ownerReferences": [{**OWNER, "controller": True}],
+    "finalizers": ["a/b", "c.d"],
+}
+TEXTS = ["", "a", "a-", "-a", "a b", "ä", "\u212a", "a/B", "/a", "a/", "a/b/c", "Event", "orphan", "foregroundDeletion"]
+TEXTS += ["a" * 63, "a" * 64, "b" * 253 + "/" + "a" * 63, "b" * 254 + "/a"]
+OWNERS = [{**OWNER, "controller": True}] * 2
+LONG = {"a": "ä" * (names.ANNOTATIONS_SIZE // 2)}
+VALUES: list[Any] = [*TEXTS, None, 1, True, [], {}, ["a"], {"a": "b"}, OWNERS[1:], OWNERS, LONG]
+
+
+def altered(draw: random.Random, value: Any) -> Any:
+    """A value in which one thing is another, which may be wrong."""
+    if isinstance(value, dict) and value and draw.random() < 0.8:
+        key = draw.choice(list(value))
+        if draw.random() < 0.5:
+            return {**value, key: altered(draw, value[key])}
+        return {draw.choice(TEXTS) if name == key else name: item for name, item in value.items()}
+    if isinstance(value, list) and value and draw.random() < 0.8:
+        return [*value[:-1], altered(draw, value[-1])] if draw.random() < 0.7 else [*value, draw.choice(VALUES)]
+    return draw.choice(VALUES)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_quick_way_accepts_nothing_that_the_slow_one_refuses(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(seed)
+    cases = []
+    for _ in range(200):
+        metadata = {name: value for name, value in GOOD_METADATA.items() if name == "name" or draw.random() < 0.8}
+        if draw.random() < 0.7:
+            member = draw.choice(list(metadata))
+            metadata = {**metadata, member: altered(draw, metadata[member])}
+        cases.append((metadata, draw.random() < 0.8, draw.random() < 0.6))
+
+    def judged() -> list[list[FieldError]]:
+        return [
+            validate_metadata(metadata, namespaced=namespaced, bare_finalizers=bare_finalizers)
+            for metadata, namespaced, bare_finalizers in cases
+        ]
+
+    quick = judged()
+    monkeypatch.setattr(names, "_is_plainly_valid", lambda *_: False)
+    assert judged() == quick
+    assert [] in quick
 
 
 def test_a_uid_is_a_random_uuid_of_version_4() -> None:

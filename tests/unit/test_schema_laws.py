@@ -164,6 +164,19 @@ def test_defaults_on_read_are_those_of_a_write(seed: int) -> None:
 
 
 @laws
+@given(seeds, st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=4))
+def test_a_schema_that_was_used_finds_what_a_new_one_finds(seed: int, uses: list[tuple[bool, bool]]) -> None:
+    schema, obj = make_case(seed, faults=0.1, defaults=True)
+    used = compile_schema(schema, root=True)
+    for null_errors, collect_unknown in uses:
+        again, fresh = copy.deepcopy(obj), copy.deepcopy(obj)
+        found = used.admit(again, null_errors=null_errors, collect_unknown=collect_unknown)
+        new = compile_schema(schema, root=True)
+        assert found == new.admit(fresh, null_errors=null_errors, collect_unknown=collect_unknown)
+        assert orjson.dumps(again) == orjson.dumps(fresh)
+
+
+@laws
 @given(seeds)
 def test_an_unchanged_object_is_never_refused(seed: int) -> None:
     schema, obj = make_case(seed, faults=0.2, defaults=False)

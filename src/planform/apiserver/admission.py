@@ -6,8 +6,9 @@ refuse by raising an ApiError. Plugins do not wait: what they need to know they 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from planform.api.kinds import Kind, Object
 from planform.apiserver.requests import Request
@@ -16,8 +17,7 @@ from planform.client.protocol import Propagation
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """One write on its way in. `new` is None for DELETE, `old` is None for CREATE."""
 
     operation: Operation

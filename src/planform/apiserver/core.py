@@ -60,7 +60,8 @@ def decode(served: ServedKind, entry: Entry) -> Object:
     obj: Object = orjson.loads(entry.value)
     if served.from_storage is not None:
         return served.from_storage(obj)
-    _refresh(served, entry, obj)
+    if entry.rv <= served.schema_rv:
+        _refresh(served, entry, obj)
     obj["apiVersion"] = served.api_version
     return obj
 

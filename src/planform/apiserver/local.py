@@ -89,10 +89,10 @@ class LocalClient:
     async def update(self, obj: Object, *, subresource: str = "", manager: str = "", dry_run: bool = False) -> Object:
         served = self._core.registry.find(gvk_of(obj))
         request = self._request(manager, dry_run)
-        metadata = obj.get("metadata") or {}
-        namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
         if subresource in ("", "status"):
             return _answer(await writes.update(self._core, served, _copy(obj), request, subresource=subresource))
+        metadata = obj.get("metadata") or {}
+        namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
         return await subresources.update(self._core, served, namespace, name, subresource, _copy(obj), request)
 
     async def patch(

@@ -40,6 +40,7 @@ SERVER_OWNED = (
     "deletionGracePeriodSeconds",
     "generation",
 )
+NEVER_KEPT_ON_CREATE = (*SERVER_OWNED, "selfLink")
 CLIENT_OWNED = ("labels", "annotations", "finalizers", "ownerReferences")
 
 

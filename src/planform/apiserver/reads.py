@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from planform.api.kinds import Object
-from planform.apiserver.core import Core, decode_any, key_of, raw_all, raw_any
+from planform.apiserver.core import Core, decode, decode_any, key_of, raw_all, raw_any
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Selection
 from planform.apiserver.selection import Matches, compile_selection, single_name
@@ -55,6 +55,8 @@ async def get_object(core: Core, served: ServedKind, namespace: str, name: str) 
     entry = core.store.get(key_of(served, namespace, name))
     if entry is None:
         raise NotFound.of(served.kind.group, served.kind.plural, name)
+    if served.conversion is None:
+        return decode(served, entry)
     return (await decode_any(core, served, [entry]))[0]
 
 

@@ -69,7 +69,7 @@ class ServedKind:
     storage: ServedKind | None = None
     """The same kind in its storage version, where that is another one."""
 
-    @property
+    @cached_property
     def has_status(self) -> bool:
         return "status" in self.kind.subresources
 

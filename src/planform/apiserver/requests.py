@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 Validation = Literal["Strict", "Warn", "Ignore"]
 
 
@@ -33,15 +35,14 @@ CONTROL_PLANE = User("system:planform", (MASTERS, AUTHENTICATED))
 MOST_WARNINGS = 64
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """One request as the verbs see it. Warnings gather here and become Warning headers."""
 
     user: User = CONTROL_PLANE
     manager: str = "planform"
     dry_run: bool = False
     validation: Validation = "Warn"
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = []
     duplicates: tuple[str, ...] = ()
     """Paths of fields that stood twice in the body, found while decoding."""
 

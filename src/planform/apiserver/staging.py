@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import asyncio
 
+import msgspec
 import orjson
 
 from planform.api.kinds import Object
@@ -15,8 +15,7 @@ from planform.machinery.jsonbody import to_keep
 from planform.store import Entry, Key
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """The object as it is now, in the version asked for. `gone` when this write removed the last finalizer."""
 
     value: bytes
@@ -27,8 +26,7 @@ class Written:
 
 
 async def in_storage_version(core: Core, served: ServedKind, obj: Object) -> Object:
-    if served.is_storage:
-        return obj
+    """The object as it is stored, where that is in another version than the served one."""
     if served.to_storage is not None:
         return served.to_storage(obj)
     if served.conversion is None or core.webhooks is None:
@@ -50,7 +48,10 @@ async def stage(core: Core, served: ServedKind, key: Key, obj: Object, stored: O
         answer = encode(obj)
     else:
         answer = value
-    await commit(future)
+    try:
+        await future
+    except StoreError as error:
+        raise answer_for(error) from error
     return answer
 
 
@@ -65,7 +66,7 @@ async def finish(
     return Written(encode(new), gone=True)
 
 
-async def commit(future: Any) -> None:
+async def commit(future: asyncio.Future[int]) -> None:
     try:
         await future
     except StoreError as error:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from planform.api.kinds import Object
 from planform.apiserver import metadata as meta
-from planform.apiserver.admission import Admission
+from planform.apiserver.admission import Admission, Operation
 from planform.apiserver.core import Core
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Request
@@ -68,18 +68,9 @@ def admit(
     if served.builtin:
         _refuse_wrong_types(served, new, errors, patching=patching)
     if core.admission:
-        core.admit(
-            Admission(
-                "CREATE" if old is None else "UPDATE",
-                served.kind,
-                meta.namespace_of(new),
-                meta.name_of(new),
-                new,
-                old,
-                subresource,
-                request,
-            )
-        )
+        operation: Operation = "CREATE" if old is None else "UPDATE"
+        namespace, name = new["metadata"].get("namespace", ""), new["metadata"].get("name", "")
+        core.admit(Admission(operation, served.kind, namespace, name, new, old, subresource, request))
     own_metadata = old is None or not _has_metadata_of(new, old)
     if own_metadata:
         errors += names.validate_metadata(
@@ -107,7 +98,10 @@ def admit(
 def _has_metadata_of(new: Object, old: Object) -> bool:
     """Whether a write left of the metadata, which were good when they were stored, all that it could change."""
     after, before = new["metadata"], old["metadata"]
-    return all(after.get(name) == before.get(name) for name in meta.CLIENT_OWNED)
+    for name in meta.CLIENT_OWNED:
+        if (own := after.get(name)) is not (stored := before.get(name)) and own != stored:
+            return False
+    return True
 
 
 def _report_unknown(

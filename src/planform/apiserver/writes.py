@@ -47,16 +47,19 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 async def create(
     core: Core, served: ServedKind, obj: Object, request: Request, *, namespace: str = "", patching: bool = False
 ) -> Written:
-    """Store a new object. `obj` becomes the engine's; raises AlreadyExists, Invalid, NotFound (namespace) and more."""
+    """Store a new object. `obj` becomes the engine's; raises AlreadyExists, Invalid, NotFound (namespace) and more.
+
+    `patching` says that an apply made it, and promises that its metadata are clean.
+    """
     unknown: list[str] = []
-    metadata = meta.clean(obj, unknown)
+    metadata = obj["metadata"] if patching else meta.clean(obj, unknown)
     check_identity(served, obj)
     if metadata.pop("resourceVersion", None) and not patching:
         raise BadRequest("resourceVersion should not be set on objects to be created")
     place(served, metadata, namespace)
     namespace = metadata.get("namespace", "")
     client_managed = metadata.pop("managedFields", None)
-    for name in (*meta.SERVER_OWNED, "selfLink"):
+    for name in meta.NEVER_KEPT_ON_CREATE:
         metadata.pop(name, None)
     if served.kind.namespaced:
         await check_namespace(core, served, namespace, metadata.get("name", ""))
@@ -77,7 +80,7 @@ async def create(
         metadata["managedFields"] = client_managed
     if not patching:
         _track(core, served, obj, None, request, "")
-    stored = await in_storage_version(core, served, obj)
+    stored = obj if served.is_storage else await in_storage_version(core, served, obj)
     if served.conversion is not None:  # the webhook took time, in which namespace or kind may have gone
         check_kind_stays(core.registry.find(served.kind.gvk), metadata["name"])
         if served.kind.namespaced:
@@ -230,19 +233,25 @@ async def modify(
         if entry is None:
             await settle(core, key)
             raise NotFound.of(served.kind.group, served.kind.plural, key.name)
+        fits, shares = is_current(served, entry), may_share(served, entry)
         try:
             if served.conversion is None:
                 old = decode(served, entry)
-                safe = applying or replacing or (sharing and may_share(served, entry))
+                safe = applying or replacing or (sharing and shares)
                 current = old if safe else decode(served, entry)
             else:
                 old, current = [(await decode_any(core, served, [entry]))[0] for _ in range(2)]
             new = change(current)
             found = list(findings)
             sent = new["metadata"] if replacing or applying else meta.clean(new, found)
-            _settle_metadata(served, key, new, old, sent, applying=applying)
-            _confine(served, new, old, subresource)
-            if may_share(served, entry) and not sharing and not applying:
+            _check_metadata(served, key, old, sent)
+            if subresource == "status":
+                _take_status(new, old, sent, applying=applying)
+            else:
+                new["metadata"] = _settled_metadata(old, sent, applying=applying)
+                if served.has_status and subresource == "":
+                    _keep_status(new, old)
+            if shares and not sharing and not applying:
                 share_unchanged(old, new)
             validation.admit(
                 core,
@@ -254,11 +263,11 @@ async def modify(
                 subresource=subresource,
                 patching=patching,
                 applying=applying,
-                current=is_current(served, entry),
+                current=fits,
             )
             _check_finalizers(served, key, new, old)
             if not applying:
-                _track(core, served, new, old, request, subresource, sets_fit=is_current(served, entry))
+                _track(core, served, new, old, request, subresource, sets_fit=fits)
             _count_generation(served, new, old)
         except ApiError:
             await settle(core, key)
@@ -266,8 +275,8 @@ async def modify(
         if same_but_bookkeeping(old, new):
             await settle(core, key)
             return Written(await raw_any(core, served, entry))
-        stored = await in_storage_version(core, served, new)
-        if not unmoved(core, key, entry):
+        stored = new if served.is_storage else await in_storage_version(core, served, new)
+        if served.conversion is not None and not unmoved(core, key, entry):  # the webhook took time
             continue
         finished = meta.is_terminating(new) and not _is_held(served, new)
         if request.dry_run:
@@ -277,8 +286,7 @@ async def modify(
         return Written(await stage(core, served, key, new, stored), object=new)
 
 
-def _settle_metadata(served: ServedKind, key: Key, new: Object, old: Object, sent: Object, *, applying: bool) -> None:
-    """The new object's metadata: what clients own from what the client sent, everything else from the stored object."""
+def _check_metadata(served: ServedKind, key: Key, old: Object, sent: Object) -> None:
     stored = old["metadata"]
     wanted = sent.get("resourceVersion")
     if wanted and wanted != "0" and wanted != stored["resourceVersion"]:
@@ -287,7 +295,11 @@ def _settle_metadata(served: ServedKind, key: Key, new: Object, old: Object, sen
     if ending and ending != stored.get("deletionTimestamp"):
         error = names.invalid("metadata.deletionTimestamp", ending, "field is immutable")
         raise Invalid.of(served.kind.group, served.kind.kind, key.name, [error])
-    merged = {name: value for name, value in stored.items() if name not in meta.CLIENT_OWNED}
+
+
+def _settled_metadata(old: Object, sent: Object, *, applying: bool) -> Object:
+    """The new object's metadata: what clients own from what the client sent, everything else from the stored object."""
+    merged = {name: value for name, value in old["metadata"].items() if name not in meta.CLIENT_OWNED}
     for name in meta.CLIENT_OWNED:
         if sent.get(name):
             merged[name] = sent[name]
@@ -296,7 +308,7 @@ def _settle_metadata(served: ServedKind, key: Key, new: Object, old: Object, sen
         merged["managedFields"] = managed
     elif applying:
         merged.pop("managedFields", None)
-    new["metadata"] = merged
+    return merged
 
 
 def is_current(served: ServedKind, entry: Entry | None) -> bool:
@@ -312,26 +324,27 @@ def may_share(served: ServedKind, entry: Entry | None) -> bool:
     return not served.builtin and is_current(served, entry)
 
 
-def _confine(served: ServedKind, new: Object, old: Object, subresource: str) -> None:
-    """A status write changes only the status, and any other write never does, where the kind separates them."""
-    if subresource == "status":
-        status, managed = new.get("status"), new["metadata"].get("managedFields")
-        new_metadata = {**old["metadata"]}
-        if managed is not None:
-            new_metadata["managedFields"] = managed
-        for name in [name for name in new if name not in old]:
-            del new[name]
-        new.update({name: value for name, value in old.items() if name not in ("status", "metadata")})
-        new["metadata"] = new_metadata
-        if status is None:
-            new.pop("status", None)
-        else:
-            new["status"] = status
-    elif served.has_status and subresource == "":
-        if "status" in old:
-            new["status"] = old["status"]
-        else:
-            new.pop("status", None)
+def _take_status(new: Object, old: Object, sent: Object, *, applying: bool) -> None:
+    """A status write changes only the status, and who manages what."""
+    status, managed = new.get("status"), sent.get("managedFields")
+    for name in [name for name in new if name not in old]:
+        del new[name]
+    new.update(old)
+    new["metadata"] = {**old["metadata"]}
+    if managed or (applying and managed is not None):
+        new["metadata"]["managedFields"] = managed
+    if status is None:
+        new.pop("status", None)
+    else:
+        new["status"] = status
+
+
+def _keep_status(new: Object, old: Object) -> None:
+    """Any other write never changes the status, where the kind separates them."""
+    if "status" in old:
+        new["status"] = old["status"]
+    else:
+        new.pop("status", None)
 
 
 def _track(

@@ -26,6 +26,7 @@ from planform.composition.modes import InvalidComposition, mode_of
 from planform.composition.steps import PipelineInvalid, Step, parse_pipeline
 from planform.errors import FieldError, Invalid
 
+_GROUPS: Final = frozenset({EXTENSIONS_GROUP, OPERATIONS_GROUP})
 _REVISIONS: Final = (EXTENSIONS_GROUP, COMPOSITION_REVISION.kind)
 _COMPOSITIONS: Final = (EXTENSIONS_GROUP, COMPOSITION.kind)
 _OPERATIONS: Final = (OPERATIONS_GROUP, OPERATION.kind)
@@ -41,7 +42,7 @@ class RevisionGuard:
     def admit(self, admission: Admission, /) -> None:
         """Refuse with all that is wrong at once, as an Invalid with a cause for each field."""
         new, old = admission.new, admission.old
-        if new is None or admission.subresource:
+        if admission.kind.group not in _GROUPS or new is None or admission.subresource:
             return
         which = (admission.kind.group, admission.kind.kind)
         errors: list[FieldError] = []

@@ -7,10 +7,10 @@ one wording. Paths are linked pairs while an object is walked, because nearly al
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import orjson
 
 from planform.errors import FieldError
@@ -28,12 +28,11 @@ class MapKey(NamedTuple):
     key: str
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(msgspec.Struct):
     """What admitting an object found: paths of unknown fields (sorted) and errors (in order of the walk)."""
 
-    unknown: list[str] = field(default_factory=list)
-    errors: list[FieldError] = field(default_factory=list)
+    unknown: list[str] = []
+    errors: list[FieldError] = []
 
     @property
     def valid(self) -> bool:

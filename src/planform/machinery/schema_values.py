@@ -158,23 +158,24 @@ def value_errors(schema: SchemaDict) -> Explain:
 
     def errors(value: Any, path: Path) -> list[FieldError]:
         found: list[FieldError] = []
+        kind = type(value)
         if (
             names
-            and type(value) not in expected
+            and kind not in expected
             and not any(is_type(value, name) for name in names)
             and not (value is None and nullable)
         ):
             found.append(type_error(schema, value, path))
-        for rule in checks.get(type(value), rules[object]):
-            if not rule.holds(value):
-                found.extend(rule.explain(value, path))
-        if type(value) is dict:
+        for holds, explain in checks.get(kind, rules[object]):
+            if not holds(value):
+                found.extend(explain(value, path))
+        if kind is dict:
             for name, child in value.items():
                 if name in properties:
                     found.extend(properties[name](child, (path, name)))
                 elif others is not None:
                     found.extend(others(child, (path, MapKey(name))))
-        elif type(value) is list and items is not None:
+        elif kind is list and items is not None:
             for index, child in enumerate(value):
                 found.extend(items(child, (path, index)))
         return found
@@ -316,7 +317,12 @@ def _no_duplicates(key: Callable[[Any], Any], token: Callable[[Any], Any]) -> Ru
         return found
 
     def distinct(items: list[Any]) -> bool:
-        return len(items) < 2 or len({identity(token(item)) for item in items}) == len(items)
+        if len(items) < 2:
+            return True
+        tokens = [token(item) for item in items]
+        if {*map(type, tokens)} != {str}:  # a text is its own identity
+            tokens = [identity(each) for each in tokens]
+        return len({*tokens}) == len(tokens)
 
     return Rule(distinct, explain)
 

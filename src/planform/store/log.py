@@ -120,7 +120,7 @@ class Log:
         for change in changes:
             rv, key = change.rv, change.key
             value = change.value if codec is None else codec.encode(key.resource, change.value)
-            deleted = change.type is ChangeType.DELETED
+            deleted = 1 if change.type is ChangeType.DELETED else 0  # sqlite3 takes a detour for a bool
             parameters += (rv, *key, change.previous_rv, deleted, crc32(value, rv & 0xFFFFFFFF), value)
         self._database.execute(_insert_statement(len(changes)), parameters)
 

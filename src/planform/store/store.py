@@ -131,8 +131,9 @@ class Store:
 
     def get(self, key: Key) -> Entry | None:
         """The committed version of an object."""
-        table = self._tables.get(key.resource)
-        return None if table is None else table.get(key.namespace, key.name)
+        resource, namespace, name = key
+        table = self._tables.get(resource)
+        return None if table is None else table.get(namespace, name)
 
     def list(
         self, resource: str, namespace: str | None = None, *, start: Key | None = None, limit: int | None = None
@@ -446,14 +447,14 @@ class Store:
 
     def _publish(self, changes: Sequence[Change]) -> None:
         """Make a committed batch visible, everywhere at once: there is no await in here."""
-        tables, overlay = self._tables, self._overlay
+        tables, overlay, deleted = self._tables, self._overlay, ChangeType.DELETED
         for change in changes:
             key = change.key
             resource, namespace, name = key
             table = tables.get(resource)
             if table is None:
                 table = tables[resource] = Table(resource)
-            if change.type is ChangeType.DELETED:
+            if change.type is deleted:
                 table.remove(namespace, name)
             else:
                 table.put(namespace, name, Entry(change.rv, change.value))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -44,7 +45,7 @@ class Owner(msgspec.Struct, frozen=True, rename="camel"):
     block_owner_deletion: bool | None = None
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     uid: str
     owner_references: tuple[Owner, ...] = ()
     finalizers: tuple[str, ...] = ()
@@ -56,6 +57,12 @@ class _Envelope(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Envelope).decode
+
+
+@lru_cache(maxsize=16)
+def _metadata_of_owner(value: bytes) -> _Metadata:
+    """What is created together has the same owner, whose bytes are then asked for again and again."""
+    return _decode(value).metadata
 
 
 @dataclass(slots=True)
@@ -248,7 +255,7 @@ class GarbageCollector:
             if kinds[0].kind.namespaced and not served.kind.namespaced:
                 return None
             found = self._core.store.get(key_of(kinds[0], key.namespace, owner.name))
-            metadata = _decode(found.value).metadata if found is not None else None
+            metadata = _metadata_of_owner(found.value) if found is not None else None
             if metadata is None or metadata.uid != owner.uid:
                 standing.dangling.append(owner)
             elif metadata.deletion_timestamp and FOREGROUND in metadata.finalizers:
