@@ -268,7 +268,7 @@ def _entry(run_id: int, record: RunRecord, inputs: _Inputs) -> Entry:
 
 
 def _digest(content: bytes) -> str:
-    return hash_of(content).hex()[:32]
+    return hash_of(content)[:16].hex()
 
 
 def _canonical(value: object) -> bytes:
