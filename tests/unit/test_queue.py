@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -84,12 +85,26 @@ async def test_a_waiting_key_rises_and_never_sinks() -> None:
     assert drain(queue) == ["b", "a"]
 
 
-async def test_urgent_keys_do_not_starve_the_others() -> None:
+@pytest.mark.parametrize("priority", [Priority.NORMAL, Priority.FOLLOW_UP, Priority.BACKGROUND])
+async def test_urgent_keys_do_not_starve_the_others(priority: Priority) -> None:
     queue = make_queue(VirtualClock())
-    queue.add("patient", priority=Priority.BACKGROUND)
+    queue.add("patient", priority=priority)
     for number in range(100):
         queue.add(f"urgent-{number}", priority=Priority.USER)
-    assert drain(queue).index("patient") == PATIENCE
+    assert drain(queue).index("patient") == PATIENCE[priority]
+
+
+async def test_no_line_starves_another_that_is_overtaken() -> None:
+    queue = make_queue(VirtualClock())
+    for number in range(1000):
+        for priority in Priority:
+            queue.add(f"{priority.name}-{number}", priority=priority)
+    order = drain(queue)
+    lines = [key.partition("-")[0] for key in order]
+    for priority in (Priority.NORMAL, Priority.FOLLOW_UP, Priority.BACKGROUND):
+        places = [place for place, line in enumerate(lines) if line == priority.name]
+        gaps = [after - before for before, after in pairwise([-1, *places])]
+        assert max(gaps) <= PATIENCE[priority] + len(Priority)
 
 
 async def test_the_priority_of_a_key_added_while_in_hand_is_kept() -> None:

@@ -46,8 +46,6 @@ from planform.functions.values import (
 )
 from planform.telemetry.tracing import PassTracer, Span, Tracer
 
-_NO_TRACES: Final = PassTracer()
-
 StepResolver = Callable[[Step], Resolution]
 """Says which revision a step calls; raises ResolutionError."""
 
@@ -198,11 +196,15 @@ async def run_pipeline(
         desired=desired or State(),
         context=context or {},
     )
-    tracer = tracer or _NO_TRACES
+    if isinstance(tracer, PassTracer):
+        tracer = None  # it keeps nothing of what it would be told
     for step in pipeline:
-        with tracer.span("step", attributes={"step": step.name, "function": step.function}) as span:
+        if tracer is None:
             went_well = await run.take(step)
-            run.describe(span)
+        else:
+            with tracer.span("step", attributes={"step": step.name, "function": step.function}) as span:
+                went_well = await run.take(step)
+                run.describe(span)
         if not went_well:
             break
     else:
@@ -400,7 +402,9 @@ def _changes(before: State, after: State, context_before: Object, context_after:
     same_names = old.keys() == new.keys()
     return Changes(
         added=() if same_names else tuple(sorted(new.keys() - old.keys())),
-        changed=tuple(sorted([name for name, one in new.items() if name in old and one != old[name]])),
+        changed=tuple(
+            sorted([name for name, one in new.items() if (was := old.get(name, one)) is not one and one != was])
+        ),
         removed=() if same_names else tuple(sorted(old.keys() - new.keys())),
         composite=before.composite != after.composite,
         context=() if context_before == context_after else _changed_keys(context_before, context_after),

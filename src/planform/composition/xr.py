@@ -86,7 +86,7 @@ def set_conditions(
 
 
 def _said(condition: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(condition.get(field) for field in ("status", "reason", "message"))
+    return condition.get("status"), condition.get("reason"), condition.get("message")
 
 
 def listed(names: Sequence[str], *, most: int = 3) -> str:

@@ -69,7 +69,10 @@ class Events:
             while len(batch) < _AT_ONCE and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             try:
-                await asyncio.gather(*map(self._write, batch))
+                if len(batch) == 1:  # needs no task of its own
+                    await self._write(batch[0])
+                else:
+                    await asyncio.gather(*map(self._write, batch))
             finally:
                 for _ in batch:
                     self._queue.task_done()

@@ -1,8 +1,8 @@
 """The transport for functions that ship with planform: a plain call in this process, on plain values.
 
 Built-ins are trusted and compile their inputs once, so a call takes well under a millisecond; it still gives way to the
-loop before it starts, so that a long pipeline of built-ins never holds the loop longer than one of its steps. Code
-whose cost a user decides is a `WaitingFunction` that works in a child process.
+loop before it starts if none has done so for a moment, so that a long pipeline of built-ins never holds the loop much
+longer than one of its steps. Code whose cost a user decides is a `WaitingFunction` that works in a child process.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from planform.telemetry.metrics import Registry
 SLOW = 0.005
 """Seconds that nothing should hold the loop for."""
 
+_MOMENT = 0.0005
+"""Seconds that calls may follow each other before one gives way."""
+
 Find = Callable[[str], BuiltinFunction | WaitingFunction | None]
 
 _log = logging.getLogger(__name__)
@@ -37,6 +40,7 @@ class InProcessRunner:
     ) -> None:
         """All of them, or what finds one by its name when it is first called."""
         self._find: Find = functions if callable(functions) else {each.name: each for each in functions}.get
+        self._gave_way = 0.0
         metrics = metrics or Registry()
         self._calls = metrics.counter(
             "function_run_builtin_total",
@@ -65,7 +69,9 @@ class InProcessRunner:
         try:
             if not callable(function):
                 return await function.run(request, timeout=timeout)
-            await asyncio.sleep(0)
+            if time.perf_counter() - self._gave_way > _MOMENT:
+                await asyncio.sleep(0)
+                self._gave_way = time.perf_counter()
             return self._call(function, request)
         except FunctionError:
             raise

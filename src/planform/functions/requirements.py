@@ -147,6 +147,8 @@ class RequirementsLoop:
         """What is there before the first call; a name of the Composition wins over a seed."""
         served = _Served()
         seeds, policy = self._seeds, self._policy
+        if seeds is _NOTHING and not self._bootstrap.resources and not self._bootstrap.schemas:
+            return served
         for name, selector in self._bootstrap.resources.items():
             policy.check_enabled(f'requirement "{name}" ({describe(selector)})')
             served.required[name] = await self._resources(name, selector)

@@ -10,7 +10,7 @@ import sqlite3
 import zlib
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -110,22 +110,25 @@ class Tables:
 
     def _remember(self, states: Mapping[str, Mapping[str, bytes]]) -> None:
         rows = [(uid, kind, state) for uid, of in states.items() for kind, state in of.items()]
+        self._insert("INSERT OR REPLACE INTO standing", rows)
+
+    def _insert(self, into: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Many at once: after each statement the thread has to wait for its turn among others."""
         for some in _slices(rows):
-            marks = ", ".join(["(?, ?, ?)"] * len(some))
-            values = [value for row in some for value in row]
-            self._database.execute(f"INSERT OR REPLACE INTO standing VALUES {marks}", values)
+            marks = ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(some))
+            self._database.execute(f"{into} VALUES {marks}", [value for row in some for value in row])
 
     def _add(self, entries: list[Entry]) -> None:
         ids = self._part_ids(entries)
         uids = orjson.dumps(list({entry.summary.uid for entry in entries})).decode()
         self._database.execute(f"UPDATE runs SET latest = 0 WHERE latest = 1 AND uid {_AMONG}", (uids,))
         newest = {entry.summary.uid: entry.summary.id for entry in entries}
+        rows: list[tuple[object, ...]] = []
         for entry in entries:
             summary, body = entry.summary, _packed(entry.body)
-            parts = array("q", (ids[digest] for digest in entry.parts)).tobytes()
+            parts = array("q", [ids[digest] for digest in entry.parts]).tobytes()
             self._bytes += len(body) + len(parts)
-            self._database.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows.append(
                 (
                     summary.id,
                     summary.uid,
@@ -140,8 +143,9 @@ class Tables:
                     int(newest[summary.uid] == summary.id),
                     parts,
                     body,
-                ),
+                )
             )
+        self._insert("INSERT INTO runs", rows)
         self._count(Counter(ids[digest] for entry in entries for digest in entry.parts))
 
     def _part_ids(self, entries: list[Entry]) -> dict[str, int]:
@@ -166,6 +170,7 @@ class Tables:
     def _add_parts(self, entries: list[Entry], ids: dict[str, int]) -> None:
         """Pack what each run brings that is new, and note the ids of its parts."""
         rows: list[tuple[int, str, int, int, int]] = []
+        packs: list[tuple[object, ...]] = []
         for entry in entries:
             pack, start = self._next_part, 0
             fresh = [digest for digest in entry.parts if digest not in ids]
@@ -177,8 +182,9 @@ class Tables:
                 start += size
             if fresh:
                 content = _packed(b"".join([entry.parts[digest] for digest in fresh]))
-                self._database.execute("INSERT INTO packs VALUES (?, ?, ?)", (pack, len(fresh), content))
+                packs.append((pack, len(fresh), content))
                 self._bytes += len(content)
+        self._insert("INSERT INTO packs", packs)
         self._database.execute(
             "INSERT INTO parts SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4"
             " FROM json_each(?)",

@@ -25,8 +25,9 @@ from planform.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
-PATIENCE = 8
-"""So many keys in a row may overtake keys of a lower priority; then one of those is handed out."""
+PATIENCE = (0, 8, 8, 64)
+"""By priority: so many keys may overtake the keys of its line; then one of those is handed out. What only waits in the
+background is often made needless by what overtakes it."""
 
 SLICE = 500
 """So many keys may become ready before others on the event loop get a turn."""
@@ -75,7 +76,7 @@ class WorkQueue(Generic[K]):
         self._pace = 0.0
         self._alarm: asyncio.Task[None] | None = None
         self._getters: deque[asyncio.Future[None]] = deque()
-        self._overtaken = 0
+        self._overtaken: dict[int, int] = {}  # by priority of the lines that wait: keys that went before since the last
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -266,16 +267,15 @@ class WorkQueue(Generic[K]):
         return False
 
     def _next_line(self) -> OrderedDict[K, float]:
-        """The most urgent line, or after PATIENCE keys in a row the line behind it, so that none waits for ever."""
-        lines = [line for line in self._ready if line]
-        if len(lines) == 1:
-            self._overtaken = 0
-            return lines[0]
-        if self._overtaken >= PATIENCE:
-            self._overtaken = 0
-            return min(lines[1:], key=lambda line: next(iter(line.values())))
-        self._overtaken += 1
-        return lines[0]
+        """The most urgent line, or one that was overtaken too often, so that none waits for ever."""
+        waiting = [priority for priority, line in enumerate(self._ready) if line]
+        chosen, *others = waiting
+        overtaken = self._overtaken
+        overdue = [each for each in others if overtaken.get(each, 0) >= PATIENCE[each]]
+        if overdue:
+            chosen = min(overdue, key=lambda each: next(iter(self._ready[each].values())))
+        self._overtaken = {each: overtaken.get(each, 0) + (each > chosen) for each in others if each != chosen}
+        return self._ready[chosen]
 
     def _wake_one(self) -> None:
         while self._getters:

@@ -128,16 +128,21 @@ async def apply_changed(
 
     `before` has the digests of what was applied last; what has neither a new intent nor drifted is left alone.
     """
-    outcome, manager = Applied(), composed_manager(xr)
-    waiting = []
+    outcome = Applied()
+    waiting: list[Composed] = []
+    undone: list[tuple[Object, Object]] = []
     for composed in plan.apply:
         found = observed.get(composed.key) if composed.exists else None
         if found is not None and before.get(composed.key) == composed.digest:
             if contains(found, composed.object):
                 outcome.intents[composed.key] = composed.digest
                 continue
-            outcome.dispute = outcome.dispute or dispute(composed.object, found, ours=manager)
+            undone.append((composed.object, found))
         waiting.append(composed)
+    if not waiting:
+        return outcome
+    manager = composed_manager(xr)
+    outcome.dispute = next(filter(None, (dispute(wanted, found, ours=manager) for wanted, found in undone)), "")
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
         results = await _at_once([_apply(client, xr, each, observed, manager, own_write) for each in part])

@@ -24,13 +24,11 @@ class Scopes:
     async def of_desired(self, desired: State) -> dict[tuple[str, str], bool]:
         """Which of the desired kinds are namespaced; one that is not served is found out when it is applied."""
         found: dict[tuple[str, str], bool] = {}
-        for resource in desired.resources.values():
-            kind = gvk_of(resource.resource)
-            if (kind.api_version, kind.kind) not in found:
-                try:
-                    found[kind.api_version, kind.kind] = (await self._client.kind(kind)).namespaced
-                except NotFound:
-                    continue
+        for kind in dict.fromkeys(gvk_of(each.resource) for each in desired.resources.values()):
+            try:
+                found[kind.api_version, kind.kind] = (await self._client.kind(kind)).namespaced
+            except NotFound:
+                continue
         return found
 
     async def watched(self, xr: Object, outcome: PipelineOutcome) -> list[Object]:

@@ -96,7 +96,12 @@ class Pass:
     @property
     def looks_the_same(self) -> bool:
         """Whether functions would see exactly what they saw in the last pass, which had nothing to write."""
-        return self.standing is not None and bool(self.digest) and self.standing.observed == self.digest
+        return self._last_observed != b"" and self._last_observed == self.digest
+
+    @property
+    def _last_observed(self) -> bytes:
+        """What the last pass saw, if that is worth comparing with what there is now, which takes a while to digest."""
+        return self.standing.observed if self.standing is not None else b""
 
     @property
     def is_echo(self) -> bool:
@@ -127,7 +132,7 @@ class Pass:
             return "another composition revision"
         if not last.settled:
             return "the last pass did not succeed"
-        return "something it rests on changed" if last.observed == self.digest else "observed state changed"
+        return "something it rests on changed" if self.looks_the_same else "observed state changed"
 
     def dependencies(self) -> set[Dependency]:
         read = dependencies_of(self.reader.reads, self.secrets.secrets, self.reader.schemas)
