@@ -27,7 +27,7 @@ from planform.telemetry.tracing import PassTracer, Tracer
 CONFLICT_BACKOFF = Backoff(first=0.01, most=5, jitter=0.5)
 """Two writers met: one of them reads again and tries at once, and soon they no longer meet."""
 
-_RESTING = 4
+_RESTING = 16
 """So many workers without work are kept; the next key then needs no new one."""
 
 _logger = logging.getLogger(__name__)

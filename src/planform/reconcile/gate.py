@@ -105,7 +105,12 @@ class Gate:
     async def turn(self, name: str) -> AsyncIterator[None]:
         """Hold a turn for the whole block, waits included; for work that computes elsewhere, such as in a thread."""
         if not self._try_take():
-            await self._wait_for_turn(name)
+            waiter = self._line_up(name)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._step_out(name, waiter)
+                raise
         try:
             yield
         finally:
@@ -119,19 +124,23 @@ class Gate:
         self._free -= 1
         return True
 
-    async def _wait_for_turn(self, name: str, to_begin: Urgent | None = None) -> None:
+    def _line_up(self, name: str, to_begin: Urgent | None = None) -> asyncio.Future[None]:
+        """What is to be awaited; whoever is cancelled meanwhile has to step out."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        lines, entry = self._begun if to_begin is None else self._beginning, (waiter, to_begin)
-        lines.setdefault(name, deque()).append(entry)
-        self.reconsider()  # those who wait may all give way to somebody who does not
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._give()  # the turn had come, and nobody is there to use it
-            else:
-                _leave(lines, name, entry)
-            raise
+        lines = self._begun if to_begin is None else self._beginning
+        line = lines.get(name)
+        if line is None:
+            line = lines[name] = deque()
+        line.append((waiter, to_begin))
+        if self._free:
+            self.reconsider()  # those who wait may all give way to somebody who does not
+        return waiter
+
+    def _step_out(self, name: str, waiter: asyncio.Future[None], to_begin: Urgent | None = None) -> None:
+        if waiter.done() and not waiter.cancelled():
+            self._give()  # the turn had come, and nobody is there to use it
+        else:
+            _leave(self._begun if to_begin is None else self._beginning, name, (waiter, to_begin))
 
     def _give(self) -> None:
         self._free += 1
@@ -234,7 +243,7 @@ class _InTurns(Generic[T]):
         self._to_begin = to_begin
 
     def __await__(self) -> Generator[Any, Any, T]:
-        gate, work, to_begin = self._gate, self._work, self._to_begin
+        gate, name, work, to_begin = self._gate, self._name, self._work, self._to_begin
         loop = asyncio.get_running_loop()
         # A turn comes back one round of the loop after its step: those who run in the same round need another one.
         next_round = loop.call_soon
@@ -243,10 +252,12 @@ class _InTurns(Generic[T]):
             while True:
                 has_turn = gate._try_take(to_begin)
                 if not has_turn:
+                    waiter = gate._line_up(name, to_begin)
                     try:
-                        yield from gate._wait_for_turn(self._name, to_begin).__await__()
+                        yield from waiter
                         has_turn = True
                     except asyncio.CancelledError as cancelled:
+                        gate._step_out(name, waiter, to_begin)
                         error = cancelled  # the work hears of it without a turn, for it is on its way out
                 try:
                     awaited = work.send(None) if error is None else work.throw(error)
@@ -255,7 +266,7 @@ class _InTurns(Generic[T]):
                     return value
                 finally:
                     if has_turn:
-                        gate._came_forward[self._name] = loop.time()
+                        gate._came_forward[name] = loop.time()
                         next_round(gate._give)
                 error = to_begin = None
                 try:

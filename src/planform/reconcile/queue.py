@@ -261,7 +261,8 @@ class WorkQueue(Generic[K]):
             if version <= rests:
                 return True
             del self._rests[key]  # what comes now is newer
-        self._told[key] = max(version, self._told.get(key, 0.0))
+        if version > self._told.get(key, 0.0):
+            self._told[key] = version
         return False
 
     def _stand(self, key: K, priority: Priority, since: float) -> None:
