@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from random import Random
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from planform.client.fairness import flow
 from planform.client.informer import version_number
@@ -33,8 +32,7 @@ _RESTING = 16
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """How a reconcile ended well.
 
     `requeue_after` asks to come back after that many seconds without any change. `rests_at` is the version of the
@@ -169,7 +167,7 @@ class Controller(Generic[K]):
     async def _attempt(self, key: K) -> None:
         started = self._clock.monotonic()
         try:
-            result = await self._within_time(key)
+            result = await self._within_time(key, started + self._timeout)
         except Exception as error:
             outcome = self._failed(key, error)
         else:
@@ -182,8 +180,7 @@ class Controller(Generic[K]):
                 self.queue.add_after(key, result.requeue_after)
         self._metrics.observe(outcome, self._clock.monotonic() - started)
 
-    async def _within_time(self, key: K) -> Result:
-        deadline = self._clock.monotonic() + self._timeout
+    async def _within_time(self, key: K, deadline: float) -> Result:
         try:
             async with self._time_limits.one():
                 if self._tracer is None:

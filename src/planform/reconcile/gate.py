@@ -175,15 +175,16 @@ class Gate:
 
     def _next_to_begin(self) -> str | None:
         """The most urgent, or who was passed over too often; None if all that would begin must wait for others."""
+        if not self._beginning:
+            return None
         waiting: dict[int, str] = {}  # of those who are as urgent, the first in rotation
         for name, line in self._beginning.items():
             to_begin = line[0][1]
             waiting.setdefault(0 if to_begin is None else to_begin.urgency, name)
-        if not waiting:
-            return None
         passed_over = self._passed_over
         for each in waiting:
-            if passed_over.get(each, 0) >= _patience(each):
+            times = passed_over.get(each)
+            if times and times >= _patience(each):
                 chosen = each
                 break
         else:
