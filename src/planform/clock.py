@@ -34,11 +34,10 @@ class Clock(Protocol):
 class SystemClock:
     """The real thing."""
 
+    monotonic = staticmethod(time.monotonic)
+
     def now(self) -> datetime:
         return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))

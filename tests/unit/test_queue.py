@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planform.client.waits import Backoff, time_limit
-from planform.clock import VirtualClock
+from planform.client.waits import Backoff, TimeLimits, time_limit
+from planform.clock import SystemClock, VirtualClock
 from planform.reconcile.queue import ANY_VERSION, IDLE, PATIENCE, Priority, QueueClosed, WorkQueue
 
 NO_JITTER = Backoff(first=1, most=30, jitter=0)
@@ -263,6 +263,40 @@ def test_no_key_is_lost_doubled_or_in_two_hands(steps: list[tuple[str, int]]) ->
     asyncio.run(play())
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "add", "get", "done"]), st.integers(0, 6), st.sampled_from(Priority)),
+        max_size=80,
+    )
+)
+def test_the_urgency_of_a_queue_is_that_of_its_most_urgent_key(steps: list[tuple[str, int, Priority]]) -> None:
+    async def play() -> None:
+        ready: dict[str, Priority] = {}
+        in_hand: dict[str, Priority | None] = {}
+        async with make_queue(VirtualClock()) as queue:
+            for step, number, priority in steps:
+                key = str(number)
+                if step == "add":
+                    lines = in_hand if key in in_hand else ready
+                    before = lines.get(key)
+                    lines[key] = priority if before is None else min(before, priority)
+                    queue.add(key, priority=priority)
+                elif step == "get" and queue:
+                    got = queue.get_nowait()
+                    del ready[got]
+                    in_hand[got] = None
+                elif step == "done" and key in in_hand:
+                    again = in_hand.pop(key)
+                    if again is not None:
+                        ready[key] = again
+                    queue.done(key)
+                assert queue.urgency == min(ready.values(), default=IDLE)
+        assert queue.urgency == IDLE
+
+    asyncio.run(play())
+
+
 def test_jitter_only_shortens_a_wait() -> None:
     rng = Random(3)
     delays = [Backoff(first=1, most=10, jitter=0.5).delay(20, rng) for _ in range(200)]
@@ -275,6 +309,80 @@ async def test_a_time_limit_follows_its_clock() -> None:
 
     async def wait() -> None:
         async with time_limit(clock, 60):
+            await clock.sleep(120)
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    await clock.advance(59)
+    assert not task.done()
+    await clock.advance(1)
+    with pytest.raises(TimeoutError):
+        await task
+
+
+async def test_each_of_several_blocks_with_one_time_limit_has_its_own_time() -> None:
+    limits, ended = TimeLimits(SystemClock(), 0.05), dict[str, float]()
+
+    async def wait(name: str, seconds: float) -> str:
+        try:
+            async with limits.one():
+                await asyncio.sleep(seconds)
+        except TimeoutError:
+            return f"{name} ran out"
+        finally:
+            ended[name] = asyncio.get_running_loop().time()
+        return f"{name} is done"
+
+    begun = asyncio.get_running_loop().time()
+    first = [asyncio.create_task(wait(name, seconds)) for name, seconds in (("hangs", 60), ("quick", 0.01))]
+    await asyncio.sleep(0.03)
+    second = asyncio.create_task(wait("later", 60))
+    assert await asyncio.gather(*first, second) == ["hangs ran out", "quick is done", "later ran out"]
+    assert ended["hangs"] - begun >= 0.045
+    assert ended["later"] - begun >= 0.075
+    assert await wait("afterwards", 60) == "afterwards ran out"
+
+
+async def test_a_cancellation_that_meets_a_time_limit_is_not_mistaken_for_it() -> None:
+    limits = TimeLimits(SystemClock(), 0.01)
+
+    async def waits() -> None:
+        async with limits.one():
+            await asyncio.sleep(60)
+
+    async def ends_itself() -> None:
+        async with limits.one():
+            task.cancel()
+            time.sleep(0.02)  # noqa: ASYNC251  (so that both come at once)
+            await asyncio.sleep(60)
+
+    for work in (waits, ends_itself):
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_block_that_ends_although_its_time_is_up_leaves_no_cancellation_behind() -> None:
+    limits, task = TimeLimits(SystemClock(), 0.01), asyncio.current_task()
+    async with limits.one():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+    assert task is not None and task.cancelling() == 0
+    with pytest.raises(ValueError, match="its own"):
+        async with limits.one():
+            raise ValueError("its own")
+
+
+async def test_several_blocks_with_one_time_limit_follow_a_virtual_clock() -> None:
+    clock = VirtualClock()
+    limits = TimeLimits(clock, 60)
+
+    async def wait() -> None:
+        async with limits.one():
             await clock.sleep(120)
 
     task = asyncio.create_task(wait())
@@ -349,9 +457,9 @@ async def test_the_pace_of_a_queue_follows_how_long_its_keys_are_in_hand() -> No
 
 async def test_a_queue_is_as_urgent_as_the_most_urgent_key_that_it_could_hand_out() -> None:
     queue = make_queue(VirtualClock())
-    assert queue.urgency() == IDLE
+    assert queue.urgency == IDLE
     for priority in (Priority.BACKGROUND, Priority.FOLLOW_UP, Priority.NORMAL, Priority.USER):
         queue.add(priority.name, priority=priority)
-        assert queue.urgency() == priority
+        assert queue.urgency == priority
     await queue.get()
-    assert queue.urgency() == Priority.NORMAL
+    assert queue.urgency == Priority.NORMAL

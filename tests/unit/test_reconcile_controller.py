@@ -217,6 +217,73 @@ async def test_no_more_reconciles_are_begun_than_allowed_and_few_compute(clock: 
         assert begun == 50
 
 
+async def test_few_workers_are_kept_when_there_is_no_work(clock: VirtualClock) -> None:
+    release, done = asyncio.Event(), 0
+
+    async def reconcile(key: int) -> Result:
+        nonlocal done
+        await release.wait()
+        done += 1
+        return DONE
+
+    def workers() -> int:
+        return sum(task.get_name() == "reconcile test" for task in asyncio.all_tasks())
+
+    subject = controller(reconcile, clock, concurrency=50)
+    async with running(subject):
+        for burst in (1, 2, 3):
+            release.clear()
+            for key in range(50):
+                subject.queue.add(key)
+            for _ in range(3):
+                await settle()
+            assert workers() == 50
+            release.set()
+            for _ in range(3):
+                await settle()
+            assert (done, subject.queue.processing) == (50 * burst, 0)
+            assert 1 <= workers() < 20
+    assert workers() == 0
+
+
+async def test_a_reconcile_that_ends_as_cancelled_costs_no_hand(clock: VirtualClock) -> None:
+    done = list[int]()
+
+    async def reconcile(key: int) -> Result:
+        await asyncio.sleep(0)
+        if key % 2:
+            raise asyncio.CancelledError  # as of something that it waited for
+        done.append(key)
+        return DONE
+
+    subject = controller(reconcile, clock, concurrency=2)
+    async with running(subject):
+        for key in range(20):
+            subject.queue.add(key)
+        for _ in range(3):
+            await settle()
+        assert (done, subject.queue.processing) == (list(range(0, 20, 2)), 0)
+
+
+async def test_work_that_does_not_heed_being_cancelled_ends_with_its_reconcile(clock: VirtualClock) -> None:
+    async def reconcile(key: str) -> Result:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+        return DONE
+
+    subject = controller(reconcile, clock)
+    task = asyncio.create_task(subject.run())
+    subject.queue.add("stubborn")
+    await settle()
+    task.cancel()
+    subject.queue.add("next")
+    await settle()
+    assert task.cancelled()
+    assert [each for each in asyncio.all_tasks() if each.get_name() == "reconcile test"] == []
+
+
 async def test_the_most_urgent_key_is_chosen_when_a_turn_is_free_not_before(clock: VirtualClock) -> None:
     gate, order = Gate(1), list[str]()
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from planform.reconcile.gate import PATIENCE, PATIENCE_TO_BEGIN, Gate, Urgency
+from planform.reconcile.gate import PATIENCE, PATIENCE_TO_BEGIN, Gate, Urgent
 from planform.reconcile.queue import IDLE
 
 
@@ -178,26 +178,33 @@ def test_a_gate_without_turns_is_refused() -> None:
         Gate(0)
 
 
-async def begin(gate: Gate, name: str, keys: list[str], log: list[str], urgency: Urgency) -> None:
+async def begin(gate: Gate, name: str, keys: list[str], log: list[str], to_begin: Urgent) -> None:
     """Begin work on each of the keys, which it takes in its first turn."""
 
     async def one() -> None:
         keys.pop()
         log.append(name)
 
-    await asyncio.gather(*(gate.run(name, one(), urgency=urgency) for _ in list(keys)))
+    await asyncio.gather(*(gate.run(name, one(), to_begin=to_begin) for _ in list(keys)))
 
 
-def urgency_of(keys: list[str], urgency: int) -> Urgency:
-    """As urgent as that while there are keys."""
-    return lambda: urgency if keys else IDLE
+class At:
+    """As urgent as that, while there are keys if it is about keys."""
+
+    def __init__(self, urgency: int, keys: list[str] | None = None) -> None:
+        self._urgency = urgency
+        self._keys = keys
+
+    @property
+    def urgency(self) -> int:
+        return IDLE if self._keys == [] else self._urgency
 
 
 async def test_who_has_something_more_urgent_begins_first() -> None:
     gate, log, keys = Gate(1), list[str](), ["key"] * 5
-    urgent = urgency_of(keys, 1)
+    urgent = At(1, keys)
     with gate.member("urgent", urgent, lambda: True):
-        patient = asyncio.create_task(begin(gate, "patient", ["key"] * 3, log, lambda: 2))
+        patient = asyncio.create_task(begin(gate, "patient", ["key"] * 3, log, At(2)))
         for _ in range(5):
             await asyncio.sleep(0)
         assert log == []
@@ -209,11 +216,9 @@ async def test_who_has_something_more_urgent_begins_first() -> None:
 async def test_the_less_urgent_are_not_passed_over_for_ever() -> None:
     most = PATIENCE_TO_BEGIN[-1]
     gate, log, keys = Gate(1), list[str](), ["key"] * (3 * most)
-    urgent = urgency_of(keys, 0)
+    urgent = At(0, keys)
     with gate.member("urgent", urgent, lambda: True):
-        others = [
-            asyncio.create_task(begin(gate, str(each), ["key"], log, urgency_of(["key"], each))) for each in (1, 2, 3)
-        ]
+        others = [asyncio.create_task(begin(gate, str(each), ["key"], log, At(each, ["key"]))) for each in (1, 2, 3)]
         await asyncio.sleep(0)
         await begin(gate, "urgent", keys, log, urgent)
         await asyncio.wait_for(asyncio.gather(*others), 10)
@@ -224,8 +229,8 @@ async def test_the_less_urgent_are_not_passed_over_for_ever() -> None:
 async def test_waiting_for_the_urgent_ends_when_the_last_of_them_leaves_or_changes_its_mind() -> None:
     for leaves in (True, False):
         gate, log, keys = Gate(1), list[str](), ["key"]
-        with gate.member("urgent", urgency_of(keys, 0), lambda: True):
-            patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: 1))
+        with gate.member("urgent", At(0, keys), lambda: True):
+            patient = asyncio.create_task(begin(gate, "patient", ["key"], log, At(1)))
             for _ in range(3):
                 await asyncio.sleep(0)
             assert log == []
@@ -243,10 +248,10 @@ async def test_the_less_urgent_wait_for_hands_that_are_full_until_those_stand_st
         log.append("urgent")
         await answered.wait()
 
-    with gate.member("urgent", lambda: 0, lambda: False):
-        in_flight = asyncio.create_task(gate.run("urgent", waits_for_an_answer(), urgency=lambda: 0))
+    with gate.member("urgent", At(0), lambda: False):
+        in_flight = asyncio.create_task(gate.run("urgent", waits_for_an_answer(), to_begin=At(0)))
         await asyncio.sleep(0)
-        patient = asyncio.create_task(begin(gate, "patient", ["key"], log, lambda: 1))
+        patient = asyncio.create_task(begin(gate, "patient", ["key"], log, At(1)))
         for _ in range(5):
             await asyncio.sleep(0)
         assert log == ["urgent"]
@@ -269,11 +274,11 @@ async def test_what_has_begun_goes_on_before_more_begins() -> None:
         await answered.wait()
         log.append("begun")
 
-    waits_for_an_answer = asyncio.create_task(gate.run("xr", in_flight(), urgency=lambda: 0))
+    waits_for_an_answer = asyncio.create_task(gate.run("xr", in_flight(), to_begin=At(0)))
     for _ in range(3):
         await asyncio.sleep(0)
     async with gate.turn("other"):
-        later = [gate.run("xr", work_in_steps("later", 1, log), urgency=lambda: 0) for _ in range(3)]
+        later = [gate.run("xr", work_in_steps("later", 1, log), to_begin=At(0)) for _ in range(3)]
         began = asyncio.gather(*later)
         await asyncio.sleep(0)
         answered.set()
@@ -287,7 +292,7 @@ async def test_those_who_would_begin_are_not_kept_back_for_ever() -> None:
     gate, log = Gate(1), list[str]()
     busy = [asyncio.create_task(gate.run("busy", work_in_steps("busy", 2 * PATIENCE, log))) for _ in range(3)]
     await asyncio.sleep(0)
-    new = gate.run("new", work_in_steps("new", 1, log), urgency=lambda: 0)
+    new = gate.run("new", work_in_steps("new", 1, log), to_begin=At(0))
     await asyncio.wait_for(new, 10)
     assert PATIENCE - 2 <= log.index("new") <= PATIENCE + 2
     await asyncio.wait_for(asyncio.gather(*busy), 10)

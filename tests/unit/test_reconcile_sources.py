@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from planform.api.kinds import GVK, Object
 from planform.client.informer import Change, ObjectKey
+from planform.client.protocol import EventType
 from planform.clock import VirtualClock
 from planform.errors import ServiceUnavailable
 from planform.reconcile.queue import WorkQueue
@@ -354,6 +355,40 @@ async def test_owners_are_matched_by_group_kind_and_control() -> None:
     del change.object["metadata"]["ownerReferences"][0]["controller"]
     assert list(to_owner("example.org", "Widget")(change)) == []
     assert list(to_owner("example.org", "Widget", controller=False)(change)) == [ObjectKey("default", "w")]
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["ADDED", "MODIFIED", "DELETED"]), st.integers(0, 2), st.lists(st.integers(0, 3), max_size=3)
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(CHANGES)
+def test_a_change_is_about_the_keys_the_object_leads_to_and_those_it_led_to_before(
+    changes: list[tuple[EventType, int, list[int]]],
+) -> None:
+    class Noting:
+        """In place of a queue."""
+
+        pace = 0.0
+
+        def __init__(self) -> None:
+            self.keys: list[int] = []
+
+        def add_after(self, key: int, *_: object, **__: object) -> None:
+            self.keys.append(key)
+
+    queue, led_to = Noting(), dict[int, list[int]]()
+    enqueue: Enqueue[int] = Enqueue(queue, lambda change: change.object["leadsTo"])  # type: ignore[arg-type]
+    for kind, number, keys in changes:
+        queue.keys.clear()
+        enqueue(Change(kind, {**widget(f"w-{number}"), "leadsTo": keys}))
+        assert queue.keys == list(dict.fromkeys(led_to.get(number, []) + keys))
+        led_to[number] = [] if kind == "DELETED" else keys
+        assert len(enqueue._keys) == sum(map(bool, led_to.values()))
 
 
 STEPS = st.lists(

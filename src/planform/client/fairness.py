@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from planform.clock import Clock
@@ -17,14 +15,19 @@ from planform.clock import Clock
 _FLOW: ContextVar[str] = ContextVar("request_flow", default="")
 
 
-@contextmanager
-def flow(name: str) -> Iterator[None]:
+class flow:  # a function with a `yield` would do, but every reconcile enters one
     """Requests of this block, and of tasks started in it, belong to this flow."""
-    token = _FLOW.set(name)
-    try:
-        yield
-    finally:
-        _FLOW.reset(token)
+
+    __slots__ = ("_name", "_token")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._token = _FLOW.set(self._name)
+
+    def __exit__(self, *_: object) -> None:
+        _FLOW.reset(self._token)
 
 
 class FairBucket:

@@ -260,19 +260,23 @@ class Informer:
 
     def _observe(self, obj: Object, *, listed: bool) -> ObjectKey:
         """Tell about an object unless it was told in this version; a namesake of one that is gone is told as two."""
-        key, metadata = key_of(obj), obj["metadata"]
-        now = Seen(metadata.get("uid") or "", metadata.get("resourceVersion") or "", metadata.get("generation"))
+        metadata = obj["metadata"]
+        key = ObjectKey(metadata.get("namespace") or "", metadata["name"])
+        uid, version, generation = (
+            metadata.get("uid") or "",
+            metadata.get("resourceVersion") or "",
+            metadata.get("generation"),
+        )
         before = self._seen.get(key)
-        if before is not None and before.uid != now.uid:
-            self._deliver(Change("DELETED", tombstone(self._gvk, key, before.uid, now.resource_version), edited=True))
+        if before is not None and before.uid != uid:
+            self._deliver(Change("DELETED", tombstone(self._gvk, key, before.uid, version), edited=True))
             before = None
-        self._seen[key] = now
+        self._seen[key] = Seen(uid, version, generation)
         if before is None:
             first_sight = listed and not self._synced.is_set()
-            self._deliver(Change("ADDED", obj, first_sight=first_sight, edited=not first_sight))
-        elif before.resource_version != now.resource_version:
-            edited = now.generation is None or now.generation != before.generation
-            self._deliver(Change("MODIFIED", obj, edited=edited))
+            self._deliver(Change("ADDED", obj, first_sight, not first_sight))
+        elif before.resource_version != version:
+            self._deliver(Change("MODIFIED", obj, False, generation is None or generation != before.generation))
         return key
 
     def _forget_all_but(self, found: set[ObjectKey] | frozenset[ObjectKey], version: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
+from types import TracebackType
 
 from planform.clock import Clock, SystemClock
 
@@ -31,6 +32,69 @@ class Backoff:
 def time_limit(clock: Clock, seconds: float) -> AbstractAsyncContextManager[object]:
     """Cancel the block and raise TimeoutError once that much time has passed on this clock."""
     return asyncio.timeout(seconds) if isinstance(clock, SystemClock) else _limit_on(clock, seconds)
+
+
+class TimeLimits:
+    """The same time limit for many blocks, each of them for itself, with one timer for all."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._open: dict[_Block, float] = {}  # when each ends, in the loop's time; the first to end is the first here
+        self._timer: asyncio.TimerHandle | None = None
+
+    def one(self) -> AbstractAsyncContextManager[object]:
+        """Cancel the block and raise TimeoutError once its time has passed, as `time_limit` does."""
+        if not isinstance(self._clock, SystemClock):
+            return _limit_on(self._clock, self._seconds)
+        return _Block(self._enter, self._open)
+
+    def _enter(self, block: _Block) -> None:
+        loop = asyncio.get_running_loop()
+        self._open[block] = end = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_at(end, self._expire)
+
+    def _expire(self) -> None:
+        """Cancel what is due; then wait for the next, if there is one."""
+        loop, self._timer = asyncio.get_running_loop(), None
+        for block, end in list(self._open.items()):
+            if end > loop.time():
+                self._timer = loop.call_at(end, self._expire)
+                return
+            del self._open[block]
+            block.expire()
+
+
+class _Block:
+    """One block of several that have the same limit; ends as one of asyncio.timeout does."""
+
+    __slots__ = ("_cancelling", "_enter", "_expired", "_open", "_task")
+
+    def __init__(self, enter: Callable[[_Block], None], open_blocks: dict[_Block, float]) -> None:
+        self._enter = enter
+        self._open = open_blocks
+        self._expired = False
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a time limit is for a task")
+        self._task: asyncio.Task[object] = task
+        self._cancelling = task.cancelling()
+        self._enter(self)
+
+    def expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.pop(self, None)
+        # If somebody else wants the task to end as well, it is their cancellation that goes on.
+        if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
 
 @asynccontextmanager

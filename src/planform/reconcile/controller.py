@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from random import Random
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from planform.client.fairness import flow
 from planform.client.informer import version_number
-from planform.client.waits import Backoff, time_limit
+from planform.client.waits import Backoff, TimeLimits
 from planform.clock import Clock
 from planform.errors import Conflict, PlanformError
 from planform.reconcile.gate import Gate
@@ -27,11 +26,13 @@ from planform.telemetry.tracing import PassTracer, Tracer
 CONFLICT_BACKOFF = Backoff(first=0.01, most=5, jitter=0.5)
 """Two writers met: one of them reads again and tries at once, and soon they no longer meet."""
 
+_RESTING = 16
+"""So many workers without work are kept; the next key then needs no new one."""
+
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """How a reconcile ended well.
 
     `requeue_after` asks to come back after that many seconds without any change. `rests_at` is the version of the
@@ -86,8 +87,12 @@ class Controller(Generic[K]):
         self._clock = clock
         self._gate = gate
         self._tracer = None if isinstance(tracer, PassTracer) else tracer
-        self._slots = asyncio.Semaphore(concurrency)
+        self._free_hands = concurrency  # what has begun, and who waits to begin, has one each
+        self._is_awaited = False  # whether a worker waits for the next key, and for the turn to take it
+        self._resting: list[asyncio.Future[None]] = []  # workers that may be needed again soon
+        self._over = asyncio.Event()
         self._timeout = timeout
+        self._time_limits = TimeLimits(clock, timeout)
         self._give_up_seconds = give_up_seconds
         self._reported: dict[K, str] = {}  # the last error logged of each key that fails; cleared when it succeeds
         self._metrics = _ControllerMetrics(metrics if metrics is not None else Registry(), name, self.queue)
@@ -95,40 +100,60 @@ class Controller(Generic[K]):
     async def run(self) -> None:
         """Work until the queue is closed; then wait for what has begun. Cancelling cancels that too."""
         try:
-            with self._gate.member(self.name, self.queue.urgency, self._has_free_hands):
-                async with self.queue, asyncio.TaskGroup() as workers:
-                    try:
-                        await self._dispatch(workers)
-                    except QueueClosed:
-                        pass  # leaving the group waits for the workers
+            with self._gate.member(self.name, self.queue, self._has_free_hands):
+                async with asyncio.TaskGroup() as workers, self.queue:
+                    self._come_forward(workers)
+                    await self._over.wait()  # leaving the group waits for the workers
         finally:
             self._metrics.remove()
 
     def _has_free_hands(self) -> bool:
-        return not self._slots.locked()
-
-    async def _dispatch(self, workers: asyncio.TaskGroup) -> None:
-        while True:
-            await self._slots.acquire()
-            await self.queue.ready()
-            begun = asyncio.Event()
-            workers.create_task(self._work_in_turns(begun), name=f"reconcile {self.name}")
-            await begun.wait()
+        return self._free_hands > 0
 
     def close(self) -> None:
         """Take no more keys; `run` returns when those in hand are done."""
         self.queue.close()
+        self._over.set()
+        for rested in self._resting:
+            if not rested.done():
+                rested.set_result(None)
         self._gate.reconsider()
 
-    async def _work_in_turns(self, begun: asyncio.Event) -> None:
-        try:
-            await self._gate.run(self.name, self._work(begun), urgency=self.queue.urgency)
-        finally:
-            begun.set()
-            self._slots.release()
+    # -- workers: one at a time waits for a key and a turn, and when it has them another takes its place
 
-    async def _work(self, begun: asyncio.Event) -> None:
-        begun.set()
+    def _come_forward(self, workers: asyncio.TaskGroup) -> None:
+        """Have a worker that rests, or a new one, wait for the next key; if no hand is free, nobody does."""
+        self._is_awaited = self._free_hands > 0 and not self.queue.is_closed
+        if not self._is_awaited:
+            return
+        self._free_hands -= 1
+        while self._resting:
+            rested = self._resting.pop()
+            if not rested.done():
+                rested.set_result(None)
+                return
+        workers.create_task(self._work_in_turns(workers), name=f"reconcile {self.name}")
+
+    async def _work_in_turns(self, workers: asyncio.TaskGroup) -> None:
+        try:
+            while True:
+                await self.queue.ready()
+                try:
+                    await self._gate.run(self.name, self._work(workers), to_begin=self.queue)
+                finally:
+                    self._free_hands += 1
+                    if not self._is_awaited:
+                        self._come_forward(workers)
+                if len(self._resting) == _RESTING or self.queue.is_closed:
+                    return
+                rested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._resting.append(rested)
+                await rested
+        except QueueClosed:
+            pass
+
+    async def _work(self, workers: asyncio.TaskGroup) -> None:
+        self._come_forward(workers)
         try:
             key = self.queue.get_nowait()
         except LookupError:
@@ -142,7 +167,7 @@ class Controller(Generic[K]):
     async def _attempt(self, key: K) -> None:
         started = self._clock.monotonic()
         try:
-            result = await self._within_time(key)
+            result = await self._within_time(key, started + self._timeout)
         except Exception as error:
             outcome = self._failed(key, error)
         else:
@@ -155,10 +180,9 @@ class Controller(Generic[K]):
                 self.queue.add_after(key, result.requeue_after)
         self._metrics.observe(outcome, self._clock.monotonic() - started)
 
-    async def _within_time(self, key: K) -> Result:
-        deadline = self._clock.monotonic() + self._timeout
+    async def _within_time(self, key: K, deadline: float) -> Result:
         try:
-            async with time_limit(self._clock, self._timeout):
+            async with self._time_limits.one():
                 if self._tracer is None:
                     return await self._reconcile(key)
                 with self._tracer.span("reconcile", attributes={"controller": self.name, "key": str(key)}):

@@ -12,13 +12,12 @@ has something more urgent to begin goes first: what it does may be what the othe
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -31,11 +30,19 @@ PATIENCE_TO_BEGIN = (0, 8, 8, 64)
 STANDSTILL_SECONDS = 0.05
 """Who has all hands full and did not come forward for so long holds nobody up: its work waits for somebody else."""
 
-Urgency = Callable[[], int]
-"""How urgent it is to begin: what has the lowest number goes first, and 0 waits for nobody."""
-_NO_BAR = sys.maxsize
-_Waiter = tuple["asyncio.Future[None]", Urgency | None]
-"""With what says how urgent it is to begin; None if it has begun."""
+
+class Urgent(Protocol):
+    """Says how urgent it is to begin: what has the lowest number goes first, and 0 waits for nobody.
+
+    It is asked far more often than it changes, so it is not a function.
+    """
+
+    @property
+    def urgency(self) -> int: ...
+
+
+_Waiter = tuple["asyncio.Future[None]", Urgent | None]
+"""With what it would begin; None if it has begun."""
 _Lines = OrderedDict[str, "deque[_Waiter]"]
 """By name, the next in rotation first; none is empty."""
 
@@ -45,7 +52,7 @@ class _Member:
     """Somebody who begins work here."""
 
     name: str
-    urgency: Urgency
+    work: Urgent
     has_free_hands: Callable[[], bool]
 
 
@@ -72,13 +79,13 @@ class Gate:
         return len(self._begun.get(name, ())) + len(self._beginning.get(name, ()))
 
     @contextmanager
-    def member(self, name: str, urgency: Urgency, has_free_hands: Callable[[], bool]) -> Iterator[None]:
+    def member(self, name: str, work: Urgent, has_free_hands: Callable[[], bool]) -> Iterator[None]:
         """While this one has something to begin, those with less urgent things wait.
 
         They do so while its hands are full as well: what it has begun is going to end. Not if it stands still.
         """
         token = object()
-        self._members[token] = _Member(name, urgency, has_free_hands)
+        self._members[token] = _Member(name, work, has_free_hands)
         try:
             yield
         finally:
@@ -86,46 +93,54 @@ class Gate:
             self._came_forward.pop(name, None)
             self.reconsider()
 
-    async def run(self, name: str, work: Coroutine[Any, Any, T], *, urgency: Urgency | None = None) -> T:
+    async def run(self, name: str, work: Coroutine[Any, Any, T], *, to_begin: Urgent | None = None) -> T:
         """Await the work, whose every step from one wait to the next takes a turn; while it waits, others have it.
 
         Tasks that the work starts are its own business: they take no turns unless they are run here too. Members with
-        something more urgent begin first; what has begun is not held up.
+        something more urgent begin first; what has begun, and so has nothing `to_begin`, is not held up.
         """
-        return await _InTurns(self, name, work, urgency)
+        return await _InTurns(self, name, work, to_begin)
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
         """Hold a turn for the whole block, waits included; for work that computes elsewhere, such as in a thread."""
-        await self._take(name)
+        if not self._try_take():
+            waiter = self._line_up(name)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._step_out(name, waiter)
+                raise
         try:
             yield
         finally:
             self._give()
 
-    def _try_take(self, urgency: Urgency | None = None) -> bool:
+    def _try_take(self, to_begin: Urgent | None = None) -> bool:
         if not self._free or self._begun:
             return False
-        if urgency is not None and (self._beginning or ((mine := urgency()) and mine > self._bar())):
+        if to_begin is not None and (self._beginning or self._must_give_way(to_begin.urgency)):
             return False
         self._free -= 1
         return True
 
-    async def _take(self, name: str, urgency: Urgency | None = None) -> None:
-        if self._try_take(urgency):
-            return
+    def _line_up(self, name: str, to_begin: Urgent | None = None) -> asyncio.Future[None]:
+        """What is to be awaited; whoever is cancelled meanwhile has to step out."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        lines, entry = self._begun if urgency is None else self._beginning, (waiter, urgency)
-        lines.setdefault(name, deque()).append(entry)
-        self.reconsider()  # those who wait may all give way to somebody who does not
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._give()  # the turn had come, and nobody is there to use it
-            else:
-                _leave(lines, name, entry)
-            raise
+        lines = self._begun if to_begin is None else self._beginning
+        line = lines.get(name)
+        if line is None:
+            line = lines[name] = deque()
+        line.append((waiter, to_begin))
+        if self._free:
+            self.reconsider()  # those who wait may all give way to somebody who does not
+        return waiter
+
+    def _step_out(self, name: str, waiter: asyncio.Future[None], to_begin: Urgent | None = None) -> None:
+        if waiter.done() and not waiter.cancelled():
+            self._give()  # the turn had come, and nobody is there to use it
+        else:
+            _leave(self._begun if to_begin is None else self._beginning, name, (waiter, to_begin))
 
     def _give(self) -> None:
         self._free += 1
@@ -160,31 +175,33 @@ class Gate:
 
     def _next_to_begin(self) -> str | None:
         """The most urgent, or who was passed over too often; None if all that would begin must wait for others."""
+        if not self._beginning:
+            return None
         waiting: dict[int, str] = {}  # of those who are as urgent, the first in rotation
         for name, line in self._beginning.items():
-            urgency = line[0][1]
-            waiting.setdefault(0 if urgency is None else urgency(), name)
-        if not waiting:
-            return None
+            to_begin = line[0][1]
+            waiting.setdefault(0 if to_begin is None else to_begin.urgency, name)
         passed_over = self._passed_over
-        chosen = min(waiting)
-        overdue = [each for each in waiting if passed_over.get(each, 0) >= _patience(each)]
-        if overdue:
-            chosen = overdue[0]
-        elif chosen and chosen > self._bar():
-            return None
+        for each in waiting:
+            times = passed_over.get(each)
+            if times and times >= _patience(each):
+                chosen = each
+                break
+        else:
+            chosen = min(waiting)
+            if self._must_give_way(chosen):
+                return None
         for each in waiting:
             passed_over[each] = passed_over.get(each, 0) + 1 if each > chosen else 0
         return waiting[chosen]
 
-    def _bar(self) -> int:
-        """Who has something less urgent than this to begin waits for a member who has something that is."""
-        bar = _NO_BAR
-        for member in self._members.values():
-            urgency = member.urgency()
-            if urgency < bar and self._is_working(member):
-                bar = urgency
-        return bar
+    def _must_give_way(self, urgency: int) -> bool:
+        """Whether a member has something to begin that is more urgent than this."""
+        if urgency:
+            for member in self._members.values():
+                if member.work.urgency < urgency and self._is_working(member):
+                    return True
+        return False
 
     def _is_working(self, member: _Member) -> bool:
         if member.has_free_hands():
@@ -218,28 +235,30 @@ def _leave(lines: _Lines, name: str, entry: _Waiter) -> None:
 class _InTurns(Generic[T]):
     """Drives a coroutine step by step, each in a turn."""
 
-    __slots__ = ("_gate", "_name", "_urgency", "_work")
+    __slots__ = ("_gate", "_name", "_to_begin", "_work")
 
-    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T], urgency: Urgency | None) -> None:
+    def __init__(self, gate: Gate, name: str, work: Coroutine[Any, Any, T], to_begin: Urgent | None) -> None:
         self._gate = gate
         self._name = name
         self._work = work
-        self._urgency = urgency
+        self._to_begin = to_begin
 
     def __await__(self) -> Generator[Any, Any, T]:
-        gate, work, urgency = self._gate, self._work, self._urgency
+        gate, name, work, to_begin = self._gate, self._name, self._work, self._to_begin
         loop = asyncio.get_running_loop()
         # A turn comes back one round of the loop after its step: those who run in the same round need another one.
         next_round = loop.call_soon
         error: BaseException | None = None
         try:
             while True:
-                has_turn = gate._try_take(urgency)
+                has_turn = gate._try_take(to_begin)
                 if not has_turn:
+                    waiter = gate._line_up(name, to_begin)
                     try:
-                        yield from gate._take(self._name, urgency).__await__()
+                        yield from waiter
                         has_turn = True
                     except asyncio.CancelledError as cancelled:
+                        gate._step_out(name, waiter, to_begin)
                         error = cancelled  # the work hears of it without a turn, for it is on its way out
                 try:
                     awaited = work.send(None) if error is None else work.throw(error)
@@ -248,9 +267,9 @@ class _InTurns(Generic[T]):
                     return value
                 finally:
                     if has_turn:
-                        gate._came_forward[self._name] = loop.time()
+                        gate._came_forward[name] = loop.time()
                         next_round(gate._give)
-                error = urgency = None
+                error = to_begin = None
                 try:
                     yield awaited
                 except GeneratorExit:

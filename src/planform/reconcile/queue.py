@@ -78,6 +78,8 @@ class WorkQueue(Generic[K]):
         self._getters: deque[asyncio.Future[None]] = deque()
         self._overtaken: dict[int, int] = {}  # by priority of the lines that wait: keys that went before since the last
         self._closed = False
+        self.urgency: int = IDLE
+        """The priority of the most urgent key that could be handed out; IDLE if there is none."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,13 +93,9 @@ class WorkQueue(Generic[K]):
         """Keys that could be handed out now."""
         return len(self._level)
 
-    def urgency(self) -> int:
-        """The priority of the most urgent key that could be handed out; IDLE if there is none."""
-        if self._level:
-            for priority, line in enumerate(self._ready):
-                if line:
-                    return priority
-        return IDLE
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     @property
     def delayed(self) -> int:
@@ -131,11 +129,9 @@ class WorkQueue(Generic[K]):
         if standing is not None:
             if priority < standing:
                 since = self._ready[standing].pop(key)
-                self._ready[priority][key] = since
-                self._level[key] = priority
+                self._stand(key, priority, since)
             return
-        self._level[key] = priority
-        self._ready[priority][key] = self._clock.monotonic()
+        self._stand(key, priority, self._clock.monotonic())
         self._wake_one()
 
     def add_after(
@@ -206,6 +202,8 @@ class WorkQueue(Generic[K]):
         line = self._next_line()
         key, _ = line.popitem(last=False)
         del self._level[key]
+        if not line:
+            self.urgency = next((priority for priority, line in enumerate(self._ready) if line), IDLE)
         self._due.pop(key, None)
         self._told.pop(key, None)
         self._rests.pop(key, None)
@@ -240,6 +238,7 @@ class WorkQueue(Generic[K]):
     def close(self) -> None:
         """Hand out nothing more and forget what waits; keys in somebody's hands may still be given back."""
         self._closed = True
+        self.urgency = IDLE
         self._level.clear()
         self._due.clear()
         self._schedule.clear()
@@ -263,8 +262,15 @@ class WorkQueue(Generic[K]):
             if version <= rests:
                 return True
             del self._rests[key]  # what comes now is newer
-        self._told[key] = max(version, self._told.get(key, 0.0))
+        if version > self._told.get(key, 0.0):
+            self._told[key] = version
         return False
+
+    def _stand(self, key: K, priority: Priority, since: float) -> None:
+        self._level[key] = priority
+        self._ready[priority][key] = since
+        if priority < self.urgency:
+            self.urgency = priority
 
     def _next_line(self) -> OrderedDict[K, float]:
         """The most urgent line, or one that was overtaken too often, so that none waits for ever."""

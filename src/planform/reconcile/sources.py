@@ -156,7 +156,7 @@ class _Shared:
         self._count.inc()
         if self.recent is not None:
             self.recent.told(self._gvk, change)
-        for subscription in list(self.subscriptions):
+        for subscription in tuple(self.subscriptions):
             subscription.offer(change)
 
 
@@ -330,27 +330,33 @@ class Enqueue(Generic[K]):
         self._own = to_keys is to_self
 
     def __call__(self, change: Change) -> None:
-        keys, queue = tuple(self._to_keys(change)), self._queue
-        version = ANY_VERSION
+        queue, priority, wait, version = self._queue, Priority.NORMAL, 0.0, ANY_VERSION
+        keys = self._to_keys(change) if self._own else self._about(change)
+        if not keys:
+            return
         if self._own:
             priority = _priority(change)
             if change.type != "DELETED":
                 version = version_number(change.object["metadata"]["resourceVersion"]) or ANY_VERSION
-        else:
-            priority = Priority.NORMAL
-            before = self._keys.pop(change.key, ())
-            if change.type != "DELETED" and keys:
-                self._keys[change.key] = keys
-            keys = tuple(dict.fromkeys(before + keys))
-        is_echo = self._is_echo is not None and self._is_echo(change)
         if change.first_sight:
-            priority, wait = Priority.BACKGROUND, 0.0
-        elif is_echo:  # news tends to follow: somebody takes up what was written
+            priority = Priority.BACKGROUND
+        elif self._is_echo is not None and self._is_echo(change):  # news tends to follow: somebody takes it up
             priority, wait = Priority.BACKGROUND, 2 * queue.pace
-        else:
-            wait = max(self._company_seconds, queue.pace / 2) if self._company_seconds else 0.0
+        elif self._company_seconds:
+            wait = max(self._company_seconds, queue.pace / 2)
         for key in keys:
             queue.add_after(key, wait, priority=priority, version=version)
+
+    def _about(self, change: Change) -> tuple[K, ...]:
+        """The keys that the object leads to, and those it led to before."""
+        which, keys = change.key, tuple(dict.fromkeys(self._to_keys(change)))
+        before = self._keys.get(which, ())
+        if change.type == "DELETED" or not keys:
+            if before:
+                del self._keys[which]
+        elif keys != before:
+            self._keys[which] = keys
+        return keys if keys == before else tuple(dict.fromkeys(before + keys))
 
 
 def _priority(change: Change) -> Priority:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
@@ -26,14 +25,19 @@ _COLOURS = {"DEBUG": "\033[2m", "INFO": "", "WARNING": "\033[33m", "ERROR": "\03
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@+*")
 
 
-@contextmanager
-def fields(**values: object) -> Iterator[None]:
+class fields:  # a function with a `yield` would do, but every reconcile enters one
     """Add these fields to every line that is logged inside the block, also by tasks started in it."""
-    token = _FIELDS.set({**_FIELDS.get(), **values})
-    try:
-        yield
-    finally:
-        _FIELDS.reset(token)
+
+    __slots__ = ("_token", "_values")
+
+    def __init__(self, **values: object) -> None:
+        self._values = values
+
+    def __enter__(self) -> None:
+        self._token = _FIELDS.set({**_FIELDS.get(), **self._values})
+
+    def __exit__(self, *_: object) -> None:
+        _FIELDS.reset(self._token)
 
 
 def set_up_logging(
