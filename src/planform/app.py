@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import resource
 import tempfile
@@ -48,6 +47,7 @@ from planform.controllers.usages import UsageGuard
 from planform.errors import UsageError, system_words
 from planform.features import FEATURES, FeatureGates
 from planform.journal import serving
+from planform.memory import search_at_rest, search_seldom
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
 from planform.reconcile.sources import Watches
@@ -377,7 +377,7 @@ async def _background(pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metr
     tasks = [
         asyncio.create_task(pki.keep_renewed(), name="certificate renewal"),
         asyncio.create_task(asyncio.to_thread(tokens.prepare), name="token key"),
-        asyncio.create_task(LoopLag(metrics, clock).run(), name="loop lag"),
+        asyncio.create_task(LoopLag(metrics, clock, at_rest=search_at_rest).run(), name="loop lag"),
     ]
     try:
         yield
@@ -392,6 +392,4 @@ def settle_process() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else 65536, hard))
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 100, 50)  # many short rounds: a long one holds the loop
+    search_seldom()

@@ -267,6 +267,24 @@ async def test_a_held_loop_shows_as_lag() -> None:
     task.cancel()
 
 
+async def test_a_loop_that_is_on_time_again_and_again_is_at_rest() -> None:
+    clock, calls = VirtualClock(), list[float]()
+    lag = LoopLag(Registry(), clock, interval=0.1, at_rest=lambda: calls.append(round(clock.monotonic(), 3)))
+    task = asyncio.create_task(lag.run())
+    await asyncio.sleep(0)
+    begun = clock.monotonic()
+    await clock.advance(0.2)
+    assert calls == []
+    await clock.advance(0.2)
+    assert [round(at - begun, 3) for at in calls] == [0.3, 0.4]
+    clock._elapsed += 0.25  # the loop was held
+    await clock.advance(0.25)
+    assert len(calls) == 2
+    await clock.advance(0.1)
+    assert len(calls) == 3
+    task.cancel()
+
+
 def test_with_opentelemetry_spans_nest_below_the_incoming_trace_and_carry_their_failure() -> None:
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     export = pytest.importorskip("opentelemetry.sdk.trace.export")

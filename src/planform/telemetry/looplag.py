@@ -1,22 +1,34 @@
 """How late the event loop runs: the one number that tells whether something holds it too long.
 
 The probe asks to be woken after a short while and measures by how much it was late. Nothing may run on the loop for
-more than 5 ms, so a healthy plane stays in the first buckets.
+more than 5 ms, so a healthy plane stays in the first buckets. The probe that comes on time several times in a row has
+found a moment of rest.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
 
 from planform.clock import Clock
 from planform.telemetry.metrics import Registry
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+ON_TIME: Final = 0.002
+PROBES_OF_REST: Final = 3
 
 
 class LoopLag:
-    """Measures until cancelled; `worst` is the longest lag since it was last reset."""
+    """Measures until cancelled; `worst` is the longest lag since it was last reset.
 
-    def __init__(self, metrics: Registry, clock: Clock, *, interval: float = 0.1) -> None:
+    `at_rest` is called at every probe while there is little to do, so it should do little itself.
+    """
+
+    def __init__(
+        self, metrics: Registry, clock: Clock, *, interval: float = 0.1, at_rest: Callable[[], object] | None = None
+    ) -> None:
         self._clock = clock
+        self._at_rest = at_rest
         self._interval = interval
         self._lag = metrics.histogram(
             "planform_event_loop_lag_seconds", "How late the event loop woke a timer.", buckets=LAG_BUCKETS
@@ -24,12 +36,16 @@ class LoopLag:
         self.worst = 0.0
 
     async def run(self) -> None:
+        on_time = 0
         while True:
             due = self._clock.monotonic() + self._interval
             await self._clock.sleep(self._interval)
             lag = max(0.0, self._clock.monotonic() - due)
             self._lag.observe(lag)
             self.worst = max(self.worst, lag)
+            on_time = on_time + 1 if lag < ON_TIME else 0
+            if self._at_rest is not None and on_time >= PROBES_OF_REST:
+                self._at_rest()
 
     def reset(self) -> float:
         """The worst lag so far; measuring starts anew."""
