@@ -1,5 +1,5 @@
 # The two commands that matter: `make demo` and `make test`. Both set up what they need.
-PYTHON ?= python3
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -16,7 +16,7 @@ help:  ## list the targets
 install: $(STAMP)  ## put planform into .venv/bin/planform
 
 $(STAMP): pyproject.toml sdk/pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || { python=$(or $(PYTHON),$$(python3 tools/fastest_python.py)) && $$python -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ./sdk -e '.[dev,functions,starlark]'
 	@touch $@
 
