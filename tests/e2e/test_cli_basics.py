@@ -87,6 +87,15 @@ def test_version_tells_client_and_server_apart(cli: Program) -> None:
     assert list(yaml.safe_load(cli("version", "--client", "-o", "yaml").out)) == ["client"]
 
 
+def test_version_says_why_a_control_plane_cannot_be_asked(cli: Program, tmp_path: Path) -> None:
+    broken = tmp_path / "kubeconfig"
+    broken.write_text("not one")
+    told = cli("version", "--kubeconfig", str(broken), code=2)
+    assert told.lines == [f"Client Version: {cli('--version').out.split()[1]}"]
+    assert f"error: {broken} is no kubeconfig" in told.err
+    assert cli("version", "--kubeconfig", str(broken), "-o", "json", code=2).json()["server"] is None
+
+
 def test_features_are_listed_for_people_and_programs(cli: Program) -> None:
     gates = cli("features", "-o", "json").json()
     assert {"FunctionRevisionSelectors", "ConfineNamespacedReads"} <= {gate["name"] for gate in gates}

@@ -10,7 +10,7 @@ import click
 
 from planform import __version__
 from planform.cli.output import output_option, table, write_data
-from planform.errors import PlanformError
+from planform.errors import PlanformError, ServiceUnavailable
 from planform.features import FEATURES
 
 
@@ -36,18 +36,25 @@ def features(output: str) -> None:
 def version(client: bool, kubeconfig: Path | None, output: str) -> None:
     """Show the versions of planform and of a running control plane."""
     found: dict[str, Any] = {"client": __version__}
+    failure: PlanformError | None = None
     if not client:
-        found["server"] = _server_version(kubeconfig)
+        try:
+            found["server"] = _server_version(kubeconfig)
+        except PlanformError as error:
+            found["server"], failure = None, error
     if output != "table":
         write_data(found, output)
-        return
-    click.echo(f"Client Version: {__version__}")
-    if not client:
-        click.echo(f"Server Version: {found['server'] or 'none is running'}")
+    else:
+        click.echo(f"Client Version: {__version__}")
+        if not client and failure is None:
+            click.echo(f"Server Version: {found['server'] or 'none is running'}")
+    if failure is not None:
+        raise failure
 
 
 def _server_version(kubeconfig: Path | None) -> str | None:
     from planform.cli.connection import connect
+    from planform.cli.places import NoControlPlane
 
     async def ask() -> str:
         async with connect(kubeconfig, timeout=3.0) as connection:
@@ -55,7 +62,7 @@ def _server_version(kubeconfig: Path | None) -> str | None:
 
     try:
         return asyncio.run(ask())
-    except PlanformError:
+    except (ServiceUnavailable, NoControlPlane):
         return None
 
 

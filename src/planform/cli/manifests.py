@@ -1,4 +1,7 @@
-"""Objects from files: YAML or JSON, directories, standard input; definitions and namespaces first."""
+"""Objects from files: YAML or JSON, directories, standard input; definitions and namespaces first.
+
+What a directory holds for its author only, tests of compositions, is no business of a control plane and left out.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from planform.machinery import yamlish
 
 _FIRST = ("Namespace", "CustomResourceDefinition", "CompositeResourceDefinition")
 ENDINGS = (".yaml", ".yml", ".json")
+_TESTS = "test.planform.dev/"
 
 
 def read_manifests(files: Sequence[str], *, generated_names: bool = False) -> list[Object]:
@@ -27,14 +31,20 @@ def read_manifests(files: Sequence[str], *, generated_names: bool = False) -> li
 
 
 def _objects(name: str, generated_names: bool) -> Iterator[Object]:
+    in_directory = Path(name).is_dir()
     for path, text in _texts(name):
         try:
             documents = yamlish.load_all(text, strict=True)
         except ValueError as error:
             raise UsageError(f"{path}: {error}") from error
         for number, document in enumerate(documents, start=1):
-            if document is not None:
-                yield from _checked(document, f"{path}, document {number}", generated_names)
+            if document is None or (in_directory and _is_test(document)):
+                continue
+            yield from _checked(document, f"{path}, document {number}", generated_names)
+
+
+def _is_test(document: Any) -> bool:
+    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(_TESTS)
 
 
 def _texts(name: str) -> Iterator[tuple[str, bytes]]:
@@ -61,6 +71,10 @@ def _shown(name: str) -> str:
 def _checked(document: Any, where: str, generated_names: bool) -> Iterator[Object]:
     if not isinstance(document, dict):
         raise UsageError(f"{where}: not an object")
+    if _is_test(document):
+        raise UsageError(
+            f"{where}: {document.get('kind')} is not for a control plane", hint="run it: planform test FILE"
+        )
     if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
         for item in document["items"]:
             yield from _checked(item, where, generated_names)

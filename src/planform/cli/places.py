@@ -8,6 +8,16 @@ from pathlib import Path
 from planform.errors import UsageError
 
 
+class NoControlPlane(UsageError):
+    """Nothing says where a control plane is, so there most likely is none."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no control plane is known here: there is no kubeconfig",
+            hint="start one with `planform up`, or name one with --kubeconfig or KUBECONFIG",
+        )
+
+
 def default_data_directory() -> Path:
     """Where `planform up` keeps its data unless told otherwise."""
     base = os.environ.get("XDG_DATA_HOME")
@@ -25,7 +35,4 @@ def find_kubeconfig(given: Path | None) -> Path:
     for path in (default_data_directory() / "kubeconfig", Path.home() / ".kube" / "config"):
         if path.exists():
             return path
-    raise UsageError(
-        "no control plane is known here: there is no kubeconfig",
-        hint="start one with `planform up`, or name one with --kubeconfig or KUBECONFIG",
-    )
+    raise NoControlPlane
