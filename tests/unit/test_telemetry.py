@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -254,7 +255,7 @@ def test_an_endpoint_without_opentelemetry_says_what_to_install(monkeypatch: pyt
 
 async def test_a_held_loop_shows_as_lag() -> None:
     clock, registry = VirtualClock(), Registry()
-    lag = LoopLag(registry, clock, interval=0.1)
+    lag = LoopLag(registry, clock)
     task = asyncio.create_task(lag.run())
     await asyncio.sleep(0)
     await clock.advance(0.1)  # on time
@@ -269,7 +270,7 @@ async def test_a_held_loop_shows_as_lag() -> None:
 
 async def test_a_loop_that_is_on_time_again_and_again_is_at_rest() -> None:
     clock, calls = VirtualClock(), list[float]()
-    lag = LoopLag(Registry(), clock, interval=0.1, at_rest=lambda: calls.append(round(clock.monotonic(), 3)))
+    lag = LoopLag(Registry(), clock, at_rest=lambda: calls.append(round(clock.monotonic(), 3)))
     task = asyncio.create_task(lag.run())
     await asyncio.sleep(0)
     begun = clock.monotonic()
@@ -278,11 +279,30 @@ async def test_a_loop_that_is_on_time_again_and_again_is_at_rest() -> None:
     await clock.advance(0.2)
     assert [round(at - begun, 3) for at in calls] == [0.3, 0.4]
     clock._elapsed += 0.25  # the loop was held
-    await clock.advance(0.25)
+    await clock.advance(0.21)
     assert len(calls) == 2
-    await clock.advance(0.1)
+    await clock.advance(0.02)
     assert len(calls) == 3
     task.cancel()
+
+
+async def test_a_late_loop_is_probed_more_often() -> None:
+    clock, registry = VirtualClock(), Registry()
+    task = asyncio.create_task(LoopLag(registry, clock).run())
+    await asyncio.sleep(0)
+    for _ in range(50):
+        clock._elapsed += 0.06  # the loop was held
+        await clock.advance(0)
+    busy = _probes(registry)
+    assert busy >= 45
+    await clock.advance(1.0)
+    assert 10 <= _probes(registry) - busy <= 12
+    task.cancel()
+
+
+def _probes(registry: Registry) -> int:
+    [count] = re.findall(r"planform_event_loop_lag_seconds_count (\d+)", registry.render())
+    return int(count)
 
 
 def test_with_opentelemetry_spans_nest_below_the_incoming_trace_and_carry_their_failure() -> None:
