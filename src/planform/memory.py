@@ -10,18 +10,20 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-MOST_BEFORE_A_SEARCH: Final = 200_000
-"""New containers after which a search does not wait for rest: tens of megabytes, if all of them were garbage."""
+MOST_BEFORE_A_SEARCH: Final = 30_000
+"""New containers after which a search does not wait for rest: it holds the loop for some 12 ms."""
 WORTH_A_SEARCH: Final = 10_000
 _SEARCHES_BEFORE_OLDER: Final = 10
-"""After so many searches among the young, those who survived them are searched as well, and so on."""
+"""After so many searches among the young, those who survived them are searched as well, and so on: at rest."""
+_MOST_BEFORE_OLDER: Final = 100
+"""After so many, that does not wait for rest either."""
 
 
 def search_seldom() -> None:
     """Leave out what start-up made, and search for cycles by the measure of this module."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(MOST_BEFORE_A_SEARCH, _SEARCHES_BEFORE_OLDER, _SEARCHES_BEFORE_OLDER)
+    gc.set_threshold(MOST_BEFORE_A_SEARCH, _MOST_BEFORE_OLDER, _SEARCHES_BEFORE_OLDER)
 
 
 def search_at_rest() -> bool:

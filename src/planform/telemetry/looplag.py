@@ -2,12 +2,15 @@
 
 The probe asks to be woken after a short while and measures by how much it was late. Nothing may run on the loop for
 more than 5 ms, so a healthy plane stays in the first buckets. It looks more often while the loop is late: a busy minute
-is told from a thousand samples, and a quiet one costs next to nothing. The probe that comes on time several times in a
-row has found a moment of rest.
+is told from a thousand samples, and a quiet one costs next to nothing.
+
+It also knows when there is nothing to do. Being on time does not tell that, for a busy loop is to be on time as well:
+the loop rests if its thread has computed little since the last probe, several times in a row.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -18,34 +21,46 @@ LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 ON_TIME: Final = 0.002
 INTERVAL: Final = 0.1
 BUSY_INTERVAL: Final = 0.02
+LITTLE: Final = 0.1
+"""So small a share of the time was computed by a loop that rests."""
 PROBES_OF_REST: Final = 3
 
 
 class LoopLag:
     """Measures until cancelled; `worst` is the longest lag since it was last reset.
 
-    `at_rest` is called at every probe while there is little to do, so it should do little itself.
+    `at_rest` is called at every probe while there is little to do, so it should do little itself. `computed` gives the
+    seconds that the loop's thread has computed so far.
     """
 
-    def __init__(self, metrics: Registry, clock: Clock, *, at_rest: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Registry,
+        clock: Clock,
+        *,
+        at_rest: Callable[[], object] | None = None,
+        computed: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._clock = clock
         self._at_rest = at_rest
+        self._computed = computed
         self._lag = metrics.histogram(
             "planform_event_loop_lag_seconds", "How late the event loop woke a timer.", buckets=LAG_BUCKETS
         ).labels()
         self.worst = 0.0
 
     async def run(self) -> None:
-        on_time, interval = 0, INTERVAL
+        quiet, interval = 0, INTERVAL
         while True:
-            due = self._clock.monotonic() + interval
+            computed, begun = self._computed(), self._clock.monotonic()
             await self._clock.sleep(interval)
-            lag = max(0.0, self._clock.monotonic() - due)
+            took = self._clock.monotonic() - begun
+            lag = max(0.0, took - interval)
             self._lag.observe(lag)
             self.worst = max(self.worst, lag)
-            on_time = on_time + 1 if lag < ON_TIME else 0
-            interval = INTERVAL if on_time else BUSY_INTERVAL
-            if self._at_rest is not None and on_time >= PROBES_OF_REST:
+            interval = INTERVAL if lag < ON_TIME else BUSY_INTERVAL
+            quiet = quiet + 1 if self._computed() - computed < LITTLE * took else 0
+            if self._at_rest is not None and quiet >= PROBES_OF_REST:
                 self._at_rest()
 
     def reset(self) -> float:
