@@ -20,6 +20,7 @@ from planform.api.names import COMPOSITION, SECRET, XRD
 from planform.app import ControlPlane
 from planform.client.protocol import Patch, PatchType
 from planform.composition.xr import COMPOSITE_LABEL, RESOURCE_NAME_ANNOTATION, machinery
+from planform.journal.journal import WAIT_SECONDS
 from planform.machinery.names import child_name
 from planform.store import Change, Key
 from tests.controllers.composing import auto_ready
@@ -177,7 +178,7 @@ class Cycle:
         before = -1
         while before != self.store.revision:
             before = self.store.revision
-            await asyncio.sleep(0.12)  # longer than the journal waits for company
+            await asyncio.sleep(WAIT_SECONDS + 0.1)  # longer than the journal waits for company
 
     async def check(self, phase: str) -> None:
         """Nothing twice, nothing lost, nothing that belongs to nobody."""

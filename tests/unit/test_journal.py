@@ -363,6 +363,22 @@ def test_a_queue_full_of_latest_runs_drops_the_oldest_of_them() -> None:
     assert not outbox
 
 
+async def test_large_runs_do_not_wait_for_company_until_they_are_dropped() -> None:
+    metrics = Registry()
+    async with opened(metrics=metrics) as journal:
+        for number in range(40):  # more than may wait, in less time than they would wait
+            journal.record(record("a", text=f"{number}" + "x" * (1 << 20)))
+            await asyncio.sleep(0.002)
+        await journal.flush()
+    assert "planform_journal_runs_total 40" in metrics.render()
+
+
+def test_an_outbox_is_filling_when_a_quarter_is_taken() -> None:
+    by_bytes, by_count = Outbox(max_bytes=40, max_runs=99), Outbox(max_bytes=1 << 20, max_runs=8)
+    assert [(by_bytes.add(entry(n, "a", size=5)), by_bytes.is_filling) for n in range(3)][1:] == [(0, False), (0, True)]
+    assert [(by_count.add(entry(n, "a")), by_count.is_filling) for n in range(3)][1:] == [(0, False), (0, True)]
+
+
 async def test_dropped_runs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planform.journal.journal._QUEUED_RUNS", 5)
     metrics = Registry()

@@ -45,6 +45,10 @@ SPEC: Object = {
     "either": {"x-kubernetes-int-or-string": True},
     "struct": {"type": "object", "properties": {"x": TEXT, "y": TEXT}},
     "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": TEXT}}},
+    "sets": {
+        "type": "object",
+        "additionalProperties": {"type": "array", "x-kubernetes-list-type": "set", "items": TEXT},
+    },
     "atomMap": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "number"}},
     "atom": {"type": "array", "items": {"type": "number"}},
     "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"x-kubernetes-int-or-string": True}},
@@ -120,6 +124,8 @@ class Author:
                 return {key: self.text() for key in draw.sample("xy", draw.randint(0, 2))}
             case "map":
                 return {key: {"x": self.text()} if self.odds(0.7) else {} for key in draw.sample("xy", 1)}
+            case "sets":
+                return {key: draw.sample("ab", draw.randint(0, 2)) for key in draw.sample("xy", 1)}
             case "atomMap":
                 return {key: draw.choice((1, 1.0, 2)) for key in draw.sample("xy", draw.randint(0, 2))}
             case "atom":
@@ -386,6 +392,14 @@ def test_fields_and_items_that_are_not_stated_again_go_and_new_ones_come() -> No
     items = {P: {".": {}, "f:name": {}}, 'k:{"name":"r"}': ITEM_P}
     assert claimed == {"f:spec": {"f:atom": {}, "f:list": items, "f:struct": {"f:x": {}}}} == claim(NODE, config)
     assert after["spec"]["atom"] is live["spec"]["atom"]
+
+
+def test_a_list_below_an_undeclared_name_is_claimed_itself() -> None:
+    live = config = widget({"sets": {"x": ["a"]}})
+    owned: Object = {"f:spec": {"f:sets": {"f:x": {".": {}, 'v:"a"': {}}}}}
+    assert restate(NODE, live, config, {}) == (live, {}, owned)
+    found = restate(NODE, live, config, owned)
+    assert found is not None and found[2] is owned
 
 
 def test_sets_overlap_at_a_place_that_was_written_or_below_it() -> None:

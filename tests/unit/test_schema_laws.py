@@ -176,6 +176,19 @@ def test_a_schema_that_was_used_finds_what_a_new_one_finds(seed: int, uses: list
         assert orjson.dumps(again) == orjson.dumps(fresh)
 
 
+@pytest.mark.parametrize("null_errors", [False, True], ids=["written", "applied"])
+@pytest.mark.parametrize("used", [False, True], ids=["at first", "later"])
+def test_a_null_inside_a_default_is_dropped(null_errors: bool, used: bool) -> None:
+    inner = {"type": "object", "default": {"c": None}, "properties": {"c": {"type": "string"}}}
+    outer = {"type": "object", "default": {}, "properties": {"b": inner}}
+    schema = compile_schema({"type": "object", "properties": {"a": outer}}, root=True)
+    if used:
+        schema.admit({}, null_errors=not null_errors)
+    obj: dict[str, Any] = {}
+    assert schema.admit(obj, null_errors=null_errors).valid
+    assert obj == {"a": {"b": {}}}
+
+
 @laws
 @given(seeds)
 def test_an_unchanged_object_is_never_refused(seed: int) -> None:

@@ -48,10 +48,7 @@ async def stage(core: Core, served: ServedKind, key: Key, obj: Object, stored: O
         answer = encode(obj)
     else:
         answer = value
-    try:
-        await future
-    except StoreError as error:
-        raise answer_for(error) from error
+    await commit(future)
     return answer
 
 

@@ -276,7 +276,7 @@ async def modify(
             await settle(core, key)
             return Written(await raw_any(core, served, entry))
         stored = new if served.is_storage else await in_storage_version(core, served, new)
-        if served.conversion is not None and not unmoved(core, key, entry):  # the webhook took time
+        if not unmoved(core, key, entry):  # a conversion webhook takes time
             continue
         finished = meta.is_terminating(new) and not _is_held(served, new)
         if request.dry_run:

@@ -142,7 +142,7 @@ def _status(condition: Condition) -> Any:
 
 def _own_words(obj: Object | None) -> str:
     conditions = ((obj or {}).get("status") or {}).get("conditions") or ()
-    for wanted in (SYNCED, READY) if conditions else ():
+    for wanted in (SYNCED, READY):
         for condition in conditions:
             if isinstance(condition, dict) and condition.get("type") == wanted and condition.get("status") != "True":
                 words = [str(condition.get(part)) for part in ("reason", "message") if condition.get(part)]

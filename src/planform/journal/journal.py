@@ -14,7 +14,7 @@ import logging
 import sqlite3
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_DELAY: Final = 0.2
-"""Seconds that a run waits for company: one transaction for many takes far less than several for few."""
+WAIT_SECONDS: Final = 0.2
+"""For so long a run waits for company: one transaction for many takes far less than several for few."""
 _IDENTITY: Final = ("uid", "apiVersion", "kind", "namespace", "name", "started")
 _BATCH: Final = 64
 _QUEUED_RUNS: Final = 4096
@@ -57,6 +57,7 @@ class Journal:
         self._outbox = Outbox(max_bytes=_QUEUED_BYTES, max_runs=_QUEUED_RUNS)
         self._inputs = _Inputs()
         self._something = asyncio.Event()
+        self._much = asyncio.Event()  # so much waits that it should not wait longer
         self._writing = asyncio.Lock()
         self._next_run = 1
         self._complaint = ""
@@ -77,6 +78,8 @@ class Journal:
         self._next_run += 1
         self._crowded.inc(self._outbox.add(_entry(run_id, record, self._inputs)))
         self._something.set()
+        if self._outbox.is_filling:
+            self._much.set()
         return run_id
 
     def remember(self, uid: str, kind: str, state: bytes) -> None:
@@ -143,8 +146,11 @@ class Journal:
         """Runs until cancelled; at rest it waits for the next record and no timer runs."""
         while True:
             await self._something.wait()
-            await asyncio.sleep(_DELAY)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await self._much.wait()
             self._something.clear()
+            self._much.clear()
             await self.flush()
 
     async def close(self) -> None:

@@ -53,6 +53,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._runs)
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether a quarter of the room is taken: it should be emptied before runs have to go."""
+        return 4 * self._bytes > self._max_bytes or 4 * len(self._runs) > self._max_runs
+
     def add(self, entry: Entry) -> int:
         """Take a run; gives how many had to make room for it."""
         run, runs = entry.summary.id, self._runs_of.setdefault(entry.summary.uid, [])

@@ -162,7 +162,7 @@ def _map(
         if deeper is not None:
             claimed[place] = deeper
         as_owned = as_owned and deeper is below
-    if len(claimed) == itself:
+    if not claimed.keys() - {"."}:
         raise _Unusual
     if as_owned and len(claimed) == len(owned):
         return merged, written or None, owned
@@ -195,7 +195,7 @@ def _value(node: TypeNode, live: Any, config: Any, owned: Fields | None, *, itse
     if sort is dict and config and node.granular:
         return _map(node, live, config, owned or {}, itself=itself)
     if sort is list and node.associative:
-        return _list(node, live, config, owned or {})
+        return _list(node, live, config, owned or {}, itself=itself)
     if owned or config is None:
         raise _Unusual
     claimed = {} if owned is None else owned
@@ -215,18 +215,18 @@ def _value(node: TypeNode, live: Any, config: Any, owned: Fields | None, *, itse
     return orjson.loads(encoded), None if same(live, config) else {}, claimed
 
 
-def _list(node: TypeNode, live: Any, config: list[Any], owned: Fields) -> Restated:
+def _list(node: TypeNode, live: Any, config: list[Any], owned: Fields, *, itself: bool) -> Restated:
     """An associative list, if it states items of the live one in their order, and new ones after those."""
     if type(live) is not list or not config:
         raise _Unusual
     known, stated = _by_key(node, live), _by_key(node, config)
     together = known | stated
-    if [key for key in together if key in stated] != [*stated] or not owned.keys() <= known.keys():
+    if [key for key in together if key in stated] != [*stated] or not owned.keys() - {"."} <= known.keys():
         raise _Unusual
     merged: list[Any] = []
     written: Fields = {}
-    claimed: Fields = {}
-    as_owned = True
+    claimed: Fields = {".": {}} if itself else {}
+    as_owned = not itself or "." in owned
     for key in together:
         former, item, below = known.get(key, ABSENT), stated.get(key, ABSENT), owned.get(key)
         if item is not ABSENT:

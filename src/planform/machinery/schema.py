@@ -54,7 +54,7 @@ _DROP: Any = object()
 """What `_settle` answers for a null that is to be dropped."""
 
 
-class _Walk(msgspec.Struct):
+class _Walk(msgspec.Struct, kw_only=True):
     """What one admission gathers on its way through the object."""
 
     collect_unknown: bool
@@ -130,7 +130,7 @@ class Schema:
         before a schema was tightened can still be edited elsewhere. `null_errors` is for server-side apply: a null
         that would have been dropped is an error.
         """
-        walk = _Walk(collect_unknown, null_errors)
+        walk = _Walk(collect_unknown=collect_unknown, null_errors=null_errors)
         try:
             _settle(self._root, obj, admitted, None, walk)
         except RecursionError:  # only a schema that refers to itself lets an object be that deep
@@ -290,8 +290,8 @@ def _left_alone(declared: _Node | None, usual: str) -> _Node:
 
     node.visits = dict.fromkeys(_ANY_TYPE, visit)
     node.expected = _PYTHON_TYPES[usual][0]
-    asked = {} if declared is None else {**declared.schema, "description": ""}
-    node.visit = None if asked == {"type": usual, "description": ""} else visit
+    asked: Mapping[str, Any] = {} if declared is None else declared.schema
+    node.visit = None if asked.get("type") == usual and asked.keys() <= {"type", "description"} else visit
     return node
 
 
@@ -335,8 +335,6 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit | None:
     defaults = [(name, child) for name, child in node.properties.items() if child.has_default]
     # Most fields need nothing but a look at their type: they are done with one lookup.
     plain = {name: child.expected for name, child in node.properties.items() if child.visit is None}.get
-    # Nearly always the only rule is that fields are required, which is one comparison.
-    required = frozenset(node.schema.get("required") or ()) if len(rules) == 1 else None
 
     def visit(obj: dict[str, Any], admitted: Any, path: Path, walk: _Walk) -> None:
         before = admitted.get if type(admitted) is dict else _NOTHING.get
@@ -375,8 +373,6 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit | None:
         for name, child in defaults:
             if name not in obj:
                 obj[name] = _admitted_default(child, (path, name), walk)
-        if required and obj.keys() >= required:
-            return
         for holds, explain in rules:
             if not holds(obj):
                 walk.errors.extend((path, error) for error in explain(obj, path))
@@ -394,12 +390,17 @@ def _visit_object(node: _Node, rules: tuple[Rule, ...]) -> Visit | None:
 
 
 def _admitted_default(node: _Node, path: Path, walk: _Walk) -> Any:
-    """A default in the shape that any value gets. What is settled once without a finding is from then on a copy."""
+    """A default in the shape that any value gets. What is settled once without a finding is from then on a copy.
+
+    A null inside is the schema's, and no mistake of who leaves the field out.
+    """
     if node.settled_default is not None:
         return orjson.loads(node.settled_default)
-    found = len(walk.errors) + len(walk.unknown)
+    found, null_errors = len(walk.errors) + len(walk.unknown), walk.null_errors
+    walk.null_errors = False
     value = _settle(node, node.new_default(), None, path, walk)
-    if walk.collect_unknown and len(walk.errors) + len(walk.unknown) == found and b"null" not in node.default:
+    walk.null_errors = null_errors
+    if walk.collect_unknown and len(walk.errors) + len(walk.unknown) == found:
         node.settled_default = orjson.dumps(value)
     return value
 
