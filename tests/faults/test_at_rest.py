@@ -10,16 +10,14 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-import planform.app
 from planform.api.names import POLL_INTERVAL_ANNOTATION
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.clock import Clock, SystemClock, VirtualClock
-from planform.telemetry.looplag import LoopLag
+from planform.telemetry import looplag
 from planform.telemetry.metrics import Registry
 from tests.controllers.composing import NOP, Platform, auto_ready, config_map, from_xr, nop, templates
 from tests.faults.composition_cycle import GROUP, Cycle
@@ -158,7 +156,7 @@ async def virtual_plane(data: Path, clock: VirtualClock) -> AsyncIterator[Contro
 def hourly_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe of the loop looks ten times a second, whatever there is: a day of that takes minutes and says nothing
     about XRs."""
-    monkeypatch.setattr(planform.app, "LoopLag", partial(LoopLag, interval=HOUR))
+    monkeypatch.setattr(looplag, "INTERVAL", HOUR)
 
 
 async def rest_for_a_day(plane: ControlPlane, clock: CountingClock) -> None:

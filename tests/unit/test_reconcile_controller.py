@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from planform.client.informer import ObjectKey
 from planform.client.waits import Backoff
-from planform.clock import VirtualClock
+from planform.clock import SystemClock, VirtualClock
 from planform.errors import BadRequest, Conflict, ServiceUnavailable
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.gate import Gate
@@ -246,7 +246,7 @@ async def test_few_workers_are_kept_when_there_is_no_work(clock: VirtualClock) -
     assert workers() == 0
 
 
-async def test_a_reconcile_that_ends_as_cancelled_costs_no_hand(clock: VirtualClock) -> None:
+async def test_a_reconcile_that_ends_as_cancelled_costs_no_hand_and_is_tried_again(clock: VirtualClock) -> None:
     done = list[int]()
 
     async def reconcile(key: int) -> Result:
@@ -263,6 +263,31 @@ async def test_a_reconcile_that_ends_as_cancelled_costs_no_hand(clock: VirtualCl
         for _ in range(3):
             await settle()
         assert (done, subject.queue.processing) == (list(range(0, 20, 2)), 0)
+        assert [subject.queue.failures(key) for key in range(20)] == [0, 1] * 10
+
+
+async def test_what_one_reconcile_leaves_behind_in_its_task_does_not_cost_another_its_key() -> None:
+    async def fails() -> None:
+        raise ServiceUnavailable("down")
+
+    async def reconcile(key: str) -> Result:
+        with suppress(ExceptionGroup):
+            if key == "grouped":
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(fails())
+        if key == "slow":
+            async with asyncio.timeout(0.001):
+                await asyncio.Event().wait()
+        return DONE
+
+    subject = Controller("test", reconcile, clock=SystemClock(), rng=Random(1), gate=Gate(4), concurrency=2)
+    async with running(subject):
+        for _ in range(4):  # until each worker has had it
+            subject.queue.add("grouped")
+            await settle()
+        subject.queue.add("slow")
+        await asyncio.sleep(0.05)
+        assert subject.queue.failures("slow") == 1
 
 
 async def test_work_that_does_not_heed_being_cancelled_ends_with_its_reconcile(clock: VirtualClock) -> None:

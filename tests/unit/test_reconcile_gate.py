@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from planform.reconcile.gate import PATIENCE, PATIENCE_TO_BEGIN, Gate, Urgent
+from planform.reconcile.gate import PATIENCE, Gate, Urgent
 from planform.reconcile.queue import IDLE
+from planform.reconcile.queue import PATIENCE as PATIENCE_TO_BEGIN
 
 
 async def take_turns(gate: Gate, name: str, times: int, log: list[str]) -> None:

@@ -243,6 +243,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.forget(self)
         self._release(self._held)
+        self._parser = None  # it knows this connection: the two would stay until somebody searches for cycles
         if self._task is not None:
             self._task.cancel()
         if self._drained is not None and not self._drained.done():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -40,27 +40,29 @@ class TimeLimits:
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._seconds = seconds
-        self._open: dict[_Block, float] = {}  # when each ends, in the loop's time; the first to end is the first here
+        self._open: dict[_Block, float] = {}  # when each ends; the first to end is the first here
         self._timer: asyncio.TimerHandle | None = None
 
     def one(self) -> AbstractAsyncContextManager[object]:
         """Cancel the block and raise TimeoutError once its time has passed, as `time_limit` does."""
         if not isinstance(self._clock, SystemClock):
             return _limit_on(self._clock, self._seconds)
-        return _Block(self._enter, self._open)
+        return _Block(self)
 
-    def _enter(self, block: _Block) -> None:
-        loop = asyncio.get_running_loop()
-        self._open[block] = end = loop.time() + self._seconds
+    def begin(self, block: _Block) -> None:
+        self._open[block] = self._clock.monotonic() + self._seconds
         if self._timer is None:
-            self._timer = loop.call_at(end, self._expire)
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+
+    def end(self, block: _Block) -> None:
+        self._open.pop(block, None)
 
     def _expire(self) -> None:
         """Cancel what is due; then wait for the next, if there is one."""
-        loop, self._timer = asyncio.get_running_loop(), None
+        self._timer, now = None, self._clock.monotonic()
         for block, end in list(self._open.items()):
-            if end > loop.time():
-                self._timer = loop.call_at(end, self._expire)
+            if end > now:  # uvloop counts in milliseconds from when its round began, and so may be early
+                self._timer = asyncio.get_running_loop().call_later(max(end - now, 0.001), self._expire)
                 return
             del self._open[block]
             block.expire()
@@ -69,11 +71,10 @@ class TimeLimits:
 class _Block:
     """One block of several that have the same limit; ends as one of asyncio.timeout does."""
 
-    __slots__ = ("_cancelling", "_enter", "_expired", "_open", "_task")
+    __slots__ = ("_cancelling", "_expired", "_limits", "_task")
 
-    def __init__(self, enter: Callable[[_Block], None], open_blocks: dict[_Block, float]) -> None:
-        self._enter = enter
-        self._open = open_blocks
+    def __init__(self, limits: TimeLimits) -> None:
+        self._limits = limits
         self._expired = False
 
     async def __aenter__(self) -> None:
@@ -82,7 +83,7 @@ class _Block:
             raise RuntimeError("a time limit is for a task")
         self._task: asyncio.Task[object] = task
         self._cancelling = task.cancelling()
-        self._enter(self)
+        self._limits.begin(self)
 
     def expire(self) -> None:
         self._expired = True
@@ -91,7 +92,7 @@ class _Block:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.pop(self, None)
+        self._limits.end(self)
         # If somebody else wants the task to end as well, it is their cancellation that goes on.
         if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error

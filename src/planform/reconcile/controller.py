@@ -54,6 +54,17 @@ class ReconcileTimedOut(PlanformError):
         super().__init__(f"reconciling {key} took longer than {seconds:g} s in controller {controller}")
 
 
+class ReconcileCancelled(PlanformError):
+    """A reconcile ended as cancelled although nobody cancelled it; it is tried again."""
+
+    reason = "ReconcileCancelled"
+    retryable = True
+
+    def __init__(self, controller: str, key: object, cause: BaseException) -> None:
+        words = f": {cause}" if str(cause) else ""
+        super().__init__(f"reconciling {key} was cancelled from within in controller {controller}{words}")
+
+
 class Controller(Generic[K]):
     """Reconciles the keys of its queue, several at a time but each in one pair of hands.
 
@@ -98,7 +109,7 @@ class Controller(Generic[K]):
         self._metrics = _ControllerMetrics(metrics if metrics is not None else Registry(), name, self.queue)
 
     async def run(self) -> None:
-        """Work until the queue is closed; then wait for what has begun. Cancelling cancels that too."""
+        """Work until `close`; then wait for what has begun. Cancelling cancels that too."""
         try:
             with self._gate.member(self.name, self.queue, self._has_free_hands):
                 async with asyncio.TaskGroup() as workers, self.queue:
@@ -146,6 +157,7 @@ class Controller(Generic[K]):
                         self._come_forward(workers)
                 if len(self._resting) == _RESTING or self.queue.is_closed:
                     return
+                _forget_cancellations()
                 rested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._resting.append(rested)
                 await rested
@@ -168,6 +180,11 @@ class Controller(Generic[K]):
         started = self._clock.monotonic()
         try:
             result = await self._within_time(key, started + self._timeout)
+        except asyncio.CancelledError as error:
+            if self.queue.is_closed:
+                raise
+            # Nobody ends this controller: something within the reconcile was cancelled, and the key is still wanted.
+            outcome = self._failed(key, ReconcileCancelled(self.name, key, error))
         except Exception as error:
             outcome = self._failed(key, error)
         else:
@@ -225,6 +242,17 @@ def _leaves(error: Exception) -> Iterator[Exception]:
             yield from _leaves(inner)
     else:
         yield error
+
+
+def _forget_cancellations() -> None:
+    """A worker that stays begins its next key as a new task would.
+
+    In Python 3.11, a TaskGroup whose task fails while the group waits for it leaves a request for cancellation with its
+    parent, and a time limit that finds such a request ends as cancelled: the key of a later reconcile would be lost.
+    """
+    worker = asyncio.current_task()
+    while worker is not None and worker.cancelling():
+        worker.uncancel()
 
 
 class _ControllerMetrics:

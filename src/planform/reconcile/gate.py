@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
+from planform.reconcile import queue
+
 T = TypeVar("T")
 
 PATIENCE = 32
 """So many turns in a row may go past those who would begin; then one of them gets a turn."""
-
-PATIENCE_TO_BEGIN = (0, 8, 8, 64)
-"""By urgency: so many of the turns to begin may go to what is more urgent; the last is for all that is less urgent."""
 
 STANDSTILL_SECONDS = 0.05
 """Who has all hands full and did not come forward for so long holds nobody up: its work waits for somebody else."""
@@ -211,7 +210,8 @@ class Gate:
 
 
 def _patience(urgency: int) -> float:
-    return PATIENCE_TO_BEGIN[min(urgency, len(PATIENCE_TO_BEGIN) - 1)] or inf
+    """So many of the turns to begin may go to what is more urgent, as keys of a queue may be overtaken."""
+    return queue.PATIENCE[min(urgency, len(queue.PATIENCE) - 1)]
 
 
 def _first(lines: _Lines, name: str | None = None) -> asyncio.Future[None]:

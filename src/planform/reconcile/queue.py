@@ -25,9 +25,9 @@ from planform.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
-PATIENCE = (0, 8, 8, 64)
-"""By priority: so many keys may overtake the keys of its line; then one of those is handed out. What only waits in the
-background is often made needless by what overtakes it."""
+PATIENCE = (math.inf, 8, 8, 64)
+"""By priority: so many keys may overtake the keys of its line; then one of those is handed out. Nothing overtakes the
+first. What only waits in the background is often made needless by what overtakes it."""
 
 SLICE = 500
 """So many keys may become ready before others on the event loop get a turn."""
@@ -203,7 +203,7 @@ class WorkQueue(Generic[K]):
         key, _ = line.popitem(last=False)
         del self._level[key]
         if not line:
-            self.urgency = next((priority for priority, line in enumerate(self._ready) if line), IDLE)
+            self.urgency = next((priority for priority, keys in enumerate(self._ready) if keys), IDLE)
         self._due.pop(key, None)
         self._told.pop(key, None)
         self._rests.pop(key, None)

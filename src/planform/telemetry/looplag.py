@@ -53,6 +53,8 @@ class LoopLag:
         quiet, interval = 0, INTERVAL
         while True:
             computed, begun = self._computed(), self._clock.monotonic()
+            if self._at_rest is not None and quiet >= PROBES_OF_REST:
+                self._at_rest()  # within what is measured: it holds the loop as anything else does
             await self._clock.sleep(interval)
             took = self._clock.monotonic() - begun
             lag = max(0.0, took - interval)
@@ -60,8 +62,6 @@ class LoopLag:
             self.worst = max(self.worst, lag)
             interval = INTERVAL if lag < ON_TIME else BUSY_INTERVAL
             quiet = quiet + 1 if self._computed() - computed < LITTLE * took else 0
-            if self._at_rest is not None and quiet >= PROBES_OF_REST:
-                self._at_rest()
 
     def reset(self) -> float:
         """The worst lag so far; measuring starts anew."""
