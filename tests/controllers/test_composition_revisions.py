@@ -369,6 +369,27 @@ async def test_the_revisions_of_a_deleted_composition_go_with_it_and_a_namesake_
     await until_condition(setting.client, setting.composition(), "Synced")
 
 
+async def test_a_composition_that_is_being_deleted_gets_no_more_revisions_and_one_that_is_gone_needs_nothing(
+    setting: Setting,
+) -> None:
+    await setting.apply("eu")
+    await setting.patch(COMPOSITION, setting.name, {"metadata": {"finalizers": ["example.org/held"]}})
+    await setting.client.delete(COMPOSITION, setting.name)
+    await setting.client.apply(setting.composition("us"), manager="test", force=True)
+    before = await setting.client.get(COMPOSITION, setting.name)
+    await setting.reconciled()
+    assert await setting.numbers() == {"eu": 1}
+    assert await setting.client.get(COMPOSITION, setting.name) == before
+    await setting.patch(COMPOSITION, setting.name, {"metadata": {"finalizers": None}})
+
+    async def gone() -> bool:
+        return await read(setting.client, COMPOSITION, setting.name) is None
+
+    await eventually(gone, "the Composition is gone")
+    await setting.reconciled()
+    assert "us" not in await setting.numbers()
+
+
 # Whether their pipelines are valid
 
 

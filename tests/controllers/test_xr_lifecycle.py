@@ -99,7 +99,8 @@ async def test_an_xr_is_polled_as_often_as_it_asks_but_at_most_once_a_second(ben
     async with a_platform(bench, unique) as platform:
         await platform.compose(clock)  # which is run in every pass, as it may say something else each time
         xrs = {}
-        for case, interval in {"below": "1ms", "above": "1h", "garbage": "soon", "absent": None}.items():
+        intervals = {"below": "1ms", "equal": "1s", "above": "1h", "garbage": "soon", "absent": None}
+        for case, interval in intervals.items():
             xr = platform.xr(case)
             if interval:
                 xr["metadata"]["annotations"] = {POLL_INTERVAL_ANNOTATION: interval}
@@ -119,7 +120,9 @@ async def test_an_xr_is_polled_as_often_as_it_asks_but_at_most_once_a_second(ben
 
         await polled(1)  # meanwhile the others have looked at their own writes
         before = {case: await platform.runs(xr) for case, xr in xrs.items()}
-        assert await polled(2) > 0.8
+        took = await polled(2)
+        assert took > 0.8
+        assert 1 <= await platform.runs(xrs["equal"]) - before["equal"] <= took / 0.9 + 2
         for case in ("above", "garbage", "absent"):
             assert await platform.runs(xrs[case]) == before[case], case
         await platform.until_event(xrs["garbage"], "InvalidPollInterval", '"soon" is not a duration')

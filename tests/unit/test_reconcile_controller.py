@@ -14,7 +14,7 @@ import pytest
 from planform.client.informer import ObjectKey
 from planform.client.waits import Backoff
 from planform.clock import SystemClock, VirtualClock
-from planform.errors import BadRequest, Conflict, ServiceUnavailable
+from planform.errors import BadRequest, Conflict, Forbidden, ServiceUnavailable
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
@@ -76,6 +76,11 @@ async def test_a_retryable_error_backs_off_up_to_the_cap(clock: VirtualClock) ->
     moments = await failing_times(clock, lambda: ServiceUnavailable("down"), hours=1)
     assert moments[:7] == [0, 1, 3, 7, 15, 31, 61]
     assert 120 < len(moments) < 130
+
+
+async def test_what_is_forbidden_is_tried_again_soon_for_nobody_tells_when_it_is_allowed(clock: VirtualClock) -> None:
+    moments = await failing_times(clock, lambda: Forbidden("not you"), hours=0.1)
+    assert moments[:7] == [0, 1, 3, 7, 15, 31, 61]
 
 
 async def test_an_error_that_only_a_change_can_cure_is_tried_again_rarely(clock: VirtualClock) -> None:

@@ -191,6 +191,12 @@ class RequirementsLoop:
         return found
 
     async def _schema(self, name: str, selector: SchemaSelector) -> Object | None:
+        group, slash, version = selector.api_version.rpartition("/")
+        if not version or "/" in group or bool(slash) != bool(group):
+            raise RequirementUnreadable(
+                f'requirement "{name}" (schema of {selector.kind}): "{selector.api_version}" is no apiVersion',
+                hint="one looks like v1 or apps/v1",
+            )
         return await self._read(
             name, f"schema of {selector.kind} ({selector.api_version})", self._reader.schema(selector)
         )

@@ -16,7 +16,7 @@ from planform.client.fairness import flow
 from planform.client.informer import version_number
 from planform.client.waits import Backoff, TimeLimits
 from planform.clock import Clock
-from planform.errors import Conflict, PlanformError
+from planform.errors import Conflict, Forbidden, PlanformError
 from planform.reconcile.gate import Gate
 from planform.reconcile.queue import K, QueueClosed, WorkQueue
 from planform.telemetry.logs import fields
@@ -72,7 +72,8 @@ class Controller(Generic[K]):
     turn at the gate comes before the choice of a key, so that it is the most urgent one at that moment. Errors:
 
     - Conflict: somebody else wrote first; comes back quietly and soon.
-    - PlanformError that is `retryable`: comes back after the backoff.
+    - PlanformError that is `retryable`: comes back after the backoff. So does Forbidden, for a permission may be given
+      and nobody tells of that.
     - any other PlanformError: nothing will help but a change; looks again after `give_up_seconds` all the same.
     - anything else is a mistake in our code: logged with its traceback, comes back after the backoff.
     """
@@ -220,7 +221,7 @@ class Controller(Generic[K]):
             self._report(key, logging.ERROR, error, trace=True)
             self.queue.add_rate_limited(key)
             return "error"
-        if any(leaf.retryable for leaf in explained):
+        if any(leaf.retryable or isinstance(leaf, Forbidden) for leaf in explained):
             self._report(key, logging.WARNING, explained[0])
             self.queue.add_rate_limited(key)
             return "retry"

@@ -114,15 +114,14 @@ class CompositeReconciler:
         if _annotation(xr, PAUSED_ANNOTATION) == "true":
             await self._teller.paused(xr)
             return Result()
-        if xr["metadata"].get("deletionTimestamp"):
-            return await self._let_go(key, xr)
+        is_leaving = bool(xr["metadata"].get("deletionTimestamp"))
         standing = self._fleet.standing(key, xr["metadata"]["uid"])
         held = self._fleet.guard.wait(key)
-        if held and standing is not None and standing.generation == xr["metadata"].get("generation"):
+        if held and not is_leaving and standing and standing.generation == xr["metadata"].get("generation"):
             await self._teller.held_back(key, xr)
             return Result(requeue_after=held)
         try:
-            return await self._compose(key, xr, standing)
+            return await (self._let_go(key, xr) if is_leaving else self._compose(key, xr, standing))
         except NotValidatedYet:
             return Result(requeue_after=VALIDATION_SECONDS)
         except (Conflict, ComposedRefused, *_RUN_ERRORS):
