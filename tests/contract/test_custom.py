@@ -65,6 +65,29 @@ def test_a_null_without_a_default_cannot_be_applied(engine: Engine, ns: str) -> 
     response.refused(422, "Invalid", 'spec.color: Invalid value: "null": spec.color in body must be of type string')
 
 
+@case("14-null-in-default")
+@pytest.mark.parametrize(
+    ("field", "refused"),
+    [
+        pytest.param(TEXT, True, id="text"),
+        pytest.param({**TEXT, "nullable": True}, False, id="nullable"),
+        pytest.param({**TEXT, "default": "x"}, True, id="with a default of its own"),
+    ],
+)
+def test_a_default_may_hold_a_null_only_where_one_may_stand(engine: Engine, field: Object, refused: bool) -> None:
+    word = engine.fresh("n").replace("-", "")
+    inner: Object = {"type": "object", "default": {"c": None}, "properties": {"c": field}}
+    spec: Object = {"type": "object", "properties": {"b": inner}}
+    definition = crd(word, word.capitalize(), group="nulls.example.org", scope="Cluster", spec=spec)
+    answer = engine.post(CRDS, definition, query={"dryRun": "All"})
+    if refused:
+        answer.refused(
+            422, "Invalid", 'properties[b].default.c: Invalid value: "null": c in body must be of type string'
+        )
+    else:
+        answer.ok(201)
+
+
 @case("14-default-on-read")
 def test_a_default_added_later_shows_on_read(engine: Engine) -> None:
     word = engine.fresh("d").replace("-", "")

@@ -363,7 +363,7 @@ def field_path(schema: SchemaDict, text: str) -> str | None:
 def _defaults(schema: SchemaDict, path: str) -> Iterator[FieldError]:
     """Each default is valid where it stands, with nothing that would be pruned."""
     if schema.get("default") is not None:
-        found = compile_schema(_without_defaults(schema)).admit(copy.deepcopy(schema["default"]))
+        found = compile_schema(_without_defaults(schema)).admit(copy.deepcopy(schema["default"]), null_errors=True)
         if found.unknown:
             yield say.invalid(f"{path}.default", schema["default"], "must not have unknown fields")
         for error in found.errors:
