@@ -10,10 +10,10 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-MOST_BEFORE_A_SEARCH: Final = 30_000
-"""New containers after which a search does not wait for rest: it holds the loop for some 12 ms."""
+MOST_BEFORE_A_SEARCH: Final = 100_000
+"""New containers after which a search does not wait for rest. A storm has half of that in its hands at a time."""
 WORTH_A_SEARCH: Final = 10_000
-_SEARCHES_BEFORE_OLDER: Final = 10
+_SEARCHES_BEFORE_OLDER: Final = 3
 """After so many, those who survived them are searched as well: soon, for it takes as long as there are many of them."""
 _SEARCHES_BEFORE_OLDEST: Final = 100
 """After so many searches among survivors, everything is searched; at rest, after a tenth of that."""
