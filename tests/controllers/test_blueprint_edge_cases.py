@@ -6,11 +6,8 @@ one set of claims, made of the function alone and then again in the company of n
 
 from __future__ import annotations
 
-import ast
 import asyncio
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -27,9 +24,9 @@ from planform.controllers.action_uses import FunctionUses
 from planform.controllers.actionsets import ActionSetController
 from planform.functions.resolution import Catalogue, Request, Rule, Version, resolve
 from tests.controllers.acting import RELEASES, Theatre, action, catalogue, phase
+from tests.harness.edge_cases import Where, missing
 from tests.harness.planes import embedded_bench
 
-TESTS: Final = Path(__file__).parents[1]
 HERE: Final = "controllers/test_blueprint_edge_cases.py"
 VERSIONS: Final = "unit/test_blueprint_versions.py"
 REGISTRY: Final = "unit/test_blueprint_registry.py"
@@ -44,7 +41,7 @@ COURSES: Final = "controllers/test_blueprint_runs.py"
 RESTARTS: Final = "controllers/test_blueprint_restarts.py"
 CRASHES: Final = "controllers/test_blueprints_crashes.py"
 
-WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
+WHERE: Final[dict[int, Where]] = {
     1: {
         VERSIONS: (
             "test_a_pin_comes_before_a_hint_and_a_hint_before_the_stable_version",
@@ -210,16 +207,9 @@ WHERE: Final[dict[int, dict[str, tuple[str, ...]]]] = {
 }
 
 
-@cache
-def names_in(file: str) -> frozenset[str]:
-    tree = ast.parse((TESTS / file).read_bytes())
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
 @pytest.mark.parametrize("number", range(1, 25))
 def test_every_numbered_edge_case_is_a_test(number: int) -> None:
-    missing = [f"{file}::{name}" for file, names in WHERE[number].items() for name in {*names} - names_in(file)]
-    assert missing == []
+    assert missing(WHERE[number]) == []
 
 
 async def ran(context: PhaseContext, args: Arguments) -> Mapping[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,12 +39,12 @@ from tests.controllers.test_xr_composer import references
 from tests.controllers.test_xr_protocol import revision
 from tests.controllers.test_xr_requirements import answered, who
 from tests.controllers.test_xr_selection import name, on, revision_of, version
+from tests.harness.edge_cases import Where, missing
 from tests.harness.function_server import function_server
 from tests.harness.planes import condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
-TESTS: Final = Path(__file__).parents[1]
 HERE: Final = "controllers/test_composition_edge_cases.py"
 MADE: Final = "controllers/test_composition_revisions.py"
 RULES: Final = "unit/test_revisions.py"
@@ -75,8 +73,6 @@ CLAIMS: Final = "controllers/test_claims.py"
 CLAIM_LIFE: Final = "controllers/test_claim_lifecycle.py"
 ROLLOUT: Final = "controllers/test_function_rollout.py"
 RESOLVER: Final = "unit/test_functions_resolution.py"
-
-Where = dict[str, tuple[str, ...]]
 
 REVISIONS: Final[dict[str, Where]] = {
     "an equal hash makes no revision": {
@@ -415,16 +411,9 @@ CLAIMING: Final[dict[str, Where]] = {
 ALL: Final = REVISIONS | SELECTION | COMPOSING | LIFE | WATCHING | CLAIMING
 
 
-@cache
-def names_in(file: str) -> frozenset[str]:
-    tree = ast.parse((TESTS / file).read_bytes())
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
 @pytest.mark.parametrize("clause", ALL)
 def test_every_edge_case_of_composition_is_a_test(clause: str) -> None:
-    missing = [f"{file}::{each}" for file, names in ALL[clause].items() for each in {*names} - names_in(file)]
-    assert missing == []
+    assert missing(ALL[clause]) == []
 
 
 def test_compositions_are_refused_for_each_of_the_listed_mistakes() -> None:

@@ -3,11 +3,9 @@ else."""
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import dataclasses
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,10 +33,10 @@ from planform.functions.values import (
 from planform.functions.wire import CallerCodec
 from planform.telemetry.metrics import Registry
 from planform_sdk.proto import v1
+from tests.harness.edge_cases import Where, missing
 from tests.harness.function_server import FunctionServer, function_server
 from tests.unit.test_pipeline import CONFIG_MAP, Functions, World, config_map, failure, require, run, step
 
-TESTS: Final = Path(__file__).parents[1]
 HERE: Final = "unit/test_function_protocol_edge_cases.py"
 GRPC: Final = "unit/test_functions_grpc.py"
 RESOLVER: Final = "unit/test_functions_resolution.py"
@@ -54,8 +52,6 @@ CONDITIONS: Final = "controllers/test_xr_conditions.py"
 DELETION: Final = "controllers/test_xr_deletion.py"
 COMPOSITES: Final = "controllers/test_composites.py"
 CLAIMS: Final = "controllers/test_claims.py"
-
-Where = dict[str, tuple[str, ...]]
 
 TRANSPORT: Final[dict[str, Where]] = {
     "v1 works": {GRPC: ("test_every_field_goes_there_and_comes_back",)},
@@ -252,16 +248,9 @@ SEMANTICS: Final[dict[str, Where]] = {
 ALL: Final = TRANSPORT | LOOP | KEPT_ANSWERS | SEMANTICS
 
 
-@cache
-def names_in(file: str) -> frozenset[str]:
-    tree = ast.parse((TESTS / file).read_bytes())
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
 @pytest.mark.parametrize("clause", ALL)
 def test_every_edge_case_of_the_function_protocol_is_a_test(clause: str) -> None:
-    missing = [f"{file}::{name}" for file, names in ALL[clause].items() for name in {*names} - names_in(file)]
-    assert missing == []
+    assert missing(ALL[clause]) == []
 
 
 # Transport
