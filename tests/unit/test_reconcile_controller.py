@@ -271,6 +271,31 @@ async def test_a_reconcile_that_ends_as_cancelled_costs_no_hand_and_is_tried_aga
         assert [subject.queue.failures(key) for key in range(20)] == [0, 1] * 10
 
 
+async def test_a_mistake_of_the_loop_itself_ends_the_controller_also_while_others_work(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def reconcile(key: str) -> Result:
+        if key == "slow":
+            begun.set()
+            await asyncio.Event().wait()
+        return DONE
+
+    def mistaken(outcome: str, seconds: float) -> None:
+        if outcome == "success":
+            raise RuntimeError("a mistake")
+
+    subject = controller(reconcile, clock, concurrency=4)
+    monkeypatch.setattr(subject._metrics, "observe", mistaken)
+    task = asyncio.create_task(subject.run())
+    subject.queue.add("slow")
+    await begun.wait()
+    subject.queue.add("quick")
+    done, _ = await asyncio.wait([task], timeout=5)
+    assert done and isinstance(task.exception(), ExceptionGroup)
+
+
 async def test_what_one_reconcile_leaves_behind_in_its_task_does_not_cost_another_its_key() -> None:
     async def fails() -> None:
         raise ServiceUnavailable("down")

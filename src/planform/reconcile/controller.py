@@ -113,9 +113,13 @@ class Controller(Generic[K]):
         """Work until `close`; then wait for what has begun. Cancelling cancels that too."""
         try:
             with self._gate.member(self.name, self.queue, self._has_free_hands):
-                async with asyncio.TaskGroup() as workers, self.queue:
-                    self._come_forward(workers)
-                    await self._over.wait()  # leaving the group waits for the workers
+                async with asyncio.TaskGroup() as workers:  # leaving it waits for them
+                    try:
+                        async with self.queue:
+                            self._come_forward(workers)
+                            await self._over.wait()
+                    finally:
+                        self._dismiss()
         finally:
             self._metrics.remove()
 
@@ -126,10 +130,14 @@ class Controller(Generic[K]):
         """Take no more keys; `run` returns when those in hand are done."""
         self.queue.close()
         self._over.set()
+        self._dismiss()
+        self._gate.reconsider()
+
+    def _dismiss(self) -> None:
+        """Wake the workers that rest: the queue is closed, and so they end."""
         for rested in self._resting:
             if not rested.done():
                 rested.set_result(None)
-        self._gate.reconsider()
 
     # -- workers: one at a time waits for a key and a turn, and when it has them another takes its place
 
