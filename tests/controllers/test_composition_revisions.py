@@ -473,7 +473,11 @@ async def test_old_revisions_go_but_never_the_newest_one_in_use_or_one_whose_lab
         return set(await setting.numbers()) == {"r2", "r3", "r5", "r6"}
 
     await eventually(check, "the others collected")
-    assert len(await setting.events("DeleteRevision")) == 2
+
+    async def told() -> bool:
+        return len(await setting.events("DeleteRevision")) == 2
+
+    await eventually(told, "both deletions are told")
     setting.population.forget(setting.xr("a"))
     setting.population.forget(setting.xr("b"))
 

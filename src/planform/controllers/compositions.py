@@ -11,6 +11,7 @@ and not at all before all XRs are known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from planform.api.kinds import Object
@@ -205,7 +206,8 @@ class CompositionController:
         self._used_functions[name] = frozenset(each for one in revisions for each in _functions_of(one))
         counts, wait = self._counts(composition, revisions)
         for revision in revisions:
-            await self._judge(revision, counts)
+            with suppress(NotFound):  # it went meanwhile, and hearing of that brings us back
+                await self._judge(revision, counts)
         more: Object = {"revisions": len(revisions)}
         if counts is not None:
             more["composites"] = sum(counts.values())
