@@ -24,7 +24,7 @@ from planform.reconcile.sources import Source
 ANY_COMPOSITION = "*"
 """What an XR follows that has found no Composition yet."""
 
-_COMPANY_SECONDS = 0.015
+_COMPANY_SECONDS = 0.005
 """Resources of one XR tend to change together; they are looked at together."""
 
 _ANY_VERSION = float("inf")
