@@ -41,7 +41,9 @@ print(min(work() for _ in range(3)), sys.version.split()[0], os.path.realpath(sy
 def timed(python: str) -> tuple[float, str, str] | None:
     """Seconds for the probe, version and path; nothing for one that planform cannot be installed with."""
     try:
-        told = subprocess.run([python, "-I", "-c", _PROBE], stdout=-1, stderr=-3, timeout=60, check=True)
+        told = subprocess.run(
+            [python, "-I", "-c", _PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     seconds, version, path = told.stdout.decode().strip().split(" ", 2)

@@ -31,6 +31,7 @@ from typing import Any, Final
 
 from planform.api.kinds import Object
 from planform.cli.local_functions import catalogue_of, functions_from, running, used_by
+from planform.cli.manifests import TEST_GROUP
 from planform.cli.render_inputs import FileCredentials, FileReader, read_documents
 from planform.clock import SystemClock
 from planform.composition.matching import differences
@@ -41,7 +42,7 @@ from planform.errors import PlanformError, UsageError
 from planform.machinery import yamlish
 
 KIND: Final = "CompositionTest"
-API_VERSION: Final = "test.planform.dev/v1alpha1"
+API_VERSION: Final = f"{TEST_GROUP}/v1alpha1"
 _CASE_FIELDS: Final = frozenset(
     {
         "name",

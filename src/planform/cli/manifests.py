@@ -16,7 +16,7 @@ from planform.machinery import yamlish
 
 _FIRST = ("Namespace", "CustomResourceDefinition", "CompositeResourceDefinition")
 ENDINGS = (".yaml", ".yml", ".json")
-_TESTS = "test.planform.dev/"
+TEST_GROUP = "test.planform.dev"
 
 
 def read_manifests(files: Sequence[str], *, generated_names: bool = False) -> list[Object]:
@@ -44,7 +44,7 @@ def _objects(name: str, generated_names: bool) -> Iterator[Object]:
 
 
 def _is_test(document: Any) -> bool:
-    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(_TESTS)
+    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(f"{TEST_GROUP}/")
 
 
 def _texts(name: str) -> Iterator[tuple[str, bytes]]:
