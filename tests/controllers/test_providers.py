@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import PROVIDER, PROVIDER_REVISION, RUNTIME_CONFIG
+from planform.api.names import EVENT, PROVIDER, PROVIDER_REVISION, RUNTIME_CONFIG
 from planform.apiserver.pki import Pki
 from planform.app import ControlPlane, Settings, open_control_plane
+from planform.client.protocol import Patch, PatchType
 from planform.clock import SystemClock
 from planform.controllers.functions import Packaging
 from planform.controllers.packages.contents import PackageContents
@@ -179,6 +180,41 @@ async def test_a_provider_manages_its_kinds_and_may_do_nothing_else(plane: Contr
     await eventually(upgraded, "the new version")
     assert (await plane.client.get(WIDGET, "one"))["status"]["version"] == "v1"
     assert (await made_by(plane, "two"))["by"] == "widgets"
+
+
+async def test_a_provider_with_a_long_name_proves_who_it_is(plane: ControlPlane, tmp_path: Path) -> None:
+    name = "provider-" + "widgets-" * 6 + "end"
+    publish(tmp_path / "data", "v1")
+    await until_condition(plane.client, await install(plane, "v1", name=name), "Healthy")
+    assert await made_by(plane, "one") == {"by": name, "version": "v1", "allowed": "widgets"}
+
+
+async def test_a_provider_whose_name_is_no_label_says_so(plane: ControlPlane, tmp_path: Path) -> None:
+    publish(tmp_path / "data", "v1")
+    provider = await install(plane, "v1", name="w" * 64)
+    provider = await until_condition(plane.client, provider, "Installed", "False")
+    assert "at most 63 characters" in str((condition_of(provider, "Installed") or {})["message"])
+
+
+async def test_a_package_whose_reconcile_raises_says_why_and_recovers(plane: ControlPlane, tmp_path: Path) -> None:
+    publish(tmp_path / "data", "v1")
+    key = tmp_path / "data" / "pki" / "ca.key"
+    content = key.read_bytes()
+    key.unlink()
+    provider = await until_condition(plane.client, await install(plane, "v1"), "Healthy", "False")
+    told = condition_of(provider, "Healthy") or {}
+    assert told["reason"] == "ReconcileError"
+    assert "cannot use the certificate authority" in str(told["message"])
+    assert (condition_of(provider, "Installed") or {})["status"] == "False"
+
+    async def event() -> bool:
+        found = (await plane.client.list(EVENT)).items
+        return any(each["reason"] == "ReconcileError" and "authority" in each["message"] for each in found)
+
+    await eventually(event, "an event that says why")
+    key.write_bytes(content)
+    await plane.client.patch(PROVIDER, "widgets", Patch(PatchType.MERGE, {"metadata": {"labels": {"try": "again"}}}))
+    await until_condition(plane.client, provider, "Healthy")
 
 
 async def test_a_provider_that_ends_by_itself_says_so(plane: ControlPlane, tmp_path: Path) -> None:

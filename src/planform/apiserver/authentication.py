@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from planform.apiserver.certificate_names import user_of
 from planform.apiserver.jws import BadToken
 from planform.apiserver.pki import Pki, PkiError
 from planform.apiserver.private_files import FollowedFile
@@ -193,7 +194,7 @@ def _with_implied_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _subject(certificate: Mapping[str, Any]) -> User | None:
-    """Common name and organisations; None without a common name."""
+    """Common name, or what it is a digest of, and organisations; None without a name."""
     name, groups = "", []
     for part in certificate.get("subject", ()):
         for field, value in part:
@@ -201,6 +202,7 @@ def _subject(certificate: Mapping[str, Any]) -> User | None:
                 name = value
             elif field == "organizationName":
                 groups.append(value)
+    name = user_of(name, [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"])
     return User(name, (*groups, AUTHENTICATED)) if name else None
 
 

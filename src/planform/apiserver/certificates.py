@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from planform.apiserver.certificate_names import common_name_of, uri_of
+
 _CLOCK_SKEW = timedelta(minutes=5)
 
 
@@ -46,14 +48,19 @@ def server(ca: bytes, ca_key: bytes, names: Sequence[str], now: datetime, not_af
 def client(
     ca: bytes, ca_key: bytes, user: str, groups: Sequence[str], now: datetime, not_after: datetime
 ) -> IssuedPair:
-    """The user is the common name, each group an organisation, as Kubernetes reads them."""
+    """The user is the common name, each group an organisation, as Kubernetes reads them.
+
+    A user whose name is too long for a common name stands whole in an alternative name, beside a digest of it.
+    """
+    name, uri = common_name_of(user), uri_of(user)
     subject = x509.Name(
         [
             *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups),
-            x509.NameAttribute(NameOID.COMMON_NAME, user),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
         ]
     )
-    return _end_certificate(ca, ca_key, subject, ExtendedKeyUsageOID.CLIENT_AUTH, now, not_after, None)
+    whole = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]) if name != user else None
+    return _end_certificate(ca, ca_key, subject, ExtendedKeyUsageOID.CLIENT_AUTH, now, not_after, whole)
 
 
 def not_after_of_pair(certificate: bytes, key: bytes) -> datetime:

@@ -26,6 +26,7 @@ from typing import TypeVar
 
 import msgspec
 
+from planform.apiserver.certificate_names import LONGEST_COMMON_NAME, LONGEST_USER
 from planform.apiserver.private_files import FollowedFile, locked, make_private_directory, write_private
 from planform.clock import Clock
 from planform.errors import PlanformError, UsageError
@@ -46,8 +47,6 @@ LOOPBACK_NAMES = (
     "kubernetes.default.svc.cluster.local",
 )
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?|[0-9a-fA-F:.]+")
-_LONGEST_USER = 64
-"""X.509 allows no longer common name."""
 
 
 class _SaysWhy(ssl.SSLObject):
@@ -332,7 +331,9 @@ class Pki:
         from planform.apiserver import certificates
 
         now = self._clock.now()
-        issued = certificates.authority(f"planform {socket.gethostname()}"[:_LONGEST_USER], now, now + CA_LIFETIME)
+        issued = certificates.authority(
+            f"planform {socket.gethostname()}"[:LONGEST_COMMON_NAME], now, now + CA_LIFETIME
+        )
         write_private(self._directory / "ca.key", issued.key)
         write_private(self._directory / "ca.crt", issued.certificate)
 
@@ -380,8 +381,8 @@ def _server_names(extra: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_user(user: str, groups: Sequence[str], expires: timedelta) -> None:
-    if not user or len(user) > _LONGEST_USER:
-        raise UsageError(f"a user name in a certificate has 1 to {_LONGEST_USER} characters, not {len(user)}")
+    if not user or len(user) > LONGEST_USER:
+        raise UsageError(f"a user name in a certificate has 1 to {LONGEST_USER} characters, not {len(user)}")
     if not all(groups):
         raise UsageError("a group name must not be empty")
     if any(not text.isprintable() for text in (user, *groups)):

@@ -26,7 +26,6 @@ from planform.controllers.packages.controller import Content, Examined, NotInsta
 from planform.controllers.workbench import Workbench
 from planform.errors import Forbidden, NotFound
 from planform.functions.errors import FunctionUnavailable
-from planform.machinery.names import label_value_problems
 from planform.packages.endpoints import (
     ENDPOINT_ANNOTATION,
     EXTERNAL,
@@ -128,8 +127,6 @@ class FunctionController(PackageController):
     async def _content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
         reference, annotations = str(package["spec"]["package"]), annotations_of(package)
         runtime = annotations.get(RUNTIME_ANNOTATION)
-        if label_value_problems(package["metadata"]["name"]):
-            raise NotInstallable("the name of a Function must be a label: at most 63 characters")
         if runtime not in (None, EXTERNAL):
             raise NotInstallable(f'the annotation {RUNTIME_ANNOTATION} may be {EXTERNAL}, not "{runtime}"')
         if ENDPOINT_ANNOTATION in annotations:

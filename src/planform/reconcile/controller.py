@@ -92,7 +92,9 @@ class Controller(Generic[K]):
         timeout: float = 120.0,
         backoff: Backoff = Backoff(first=1, most=30),  # noqa: B008  (frozen)
         give_up_seconds: float = 300.0,
+        on_failure: Callable[[K, Exception], Awaitable[None]] | None = None,
     ) -> None:
+        """`on_failure` tells the users of a key why reconciling it raised; it is not called for a Conflict."""
         self.name = name
         self.queue: WorkQueue[K] = WorkQueue(clock=clock, rng=rng, backoff=backoff)
         self._reconcile = reconcile
@@ -106,6 +108,7 @@ class Controller(Generic[K]):
         self._timeout = timeout
         self._time_limits = TimeLimits(clock, timeout)
         self._give_up_seconds = give_up_seconds
+        self._on_failure = on_failure
         self._reported: dict[K, str] = {}  # the last error logged of each key that fails; cleared when it succeeds
         self._metrics = _ControllerMetrics(metrics if metrics is not None else Registry(), name, self.queue)
 
@@ -196,6 +199,8 @@ class Controller(Generic[K]):
             outcome = self._failed(key, ReconcileCancelled(self.name, key, error))
         except Exception as error:
             outcome = self._failed(key, error)
+            if outcome != "conflict":
+                await self._tell_failure(key, error)
         else:
             outcome = "success"
             self.queue.forget(key)
@@ -236,6 +241,17 @@ class Controller(Generic[K]):
         self._report(key, logging.ERROR, explained[0])
         self.queue.add_after(key, self._give_up_seconds)
         return "gave_up"
+
+    async def _tell_failure(self, key: K, error: Exception) -> None:
+        """What cannot be told, because the engine fails or somebody writes at the same moment, was logged all the same,
+        and is told when the key fails again."""
+        if self._on_failure is None:
+            return
+        try:
+            async with self._time_limits.one():
+                await self._on_failure(key, error)
+        except (PlanformError, TimeoutError) as second:
+            _logger.debug("cannot tell of %s that it failed: %s", key, second)
 
     def _report(self, key: K, level: int, error: Exception, *, trace: bool = False) -> None:
         text = f"{type(error).__name__}: {error}"

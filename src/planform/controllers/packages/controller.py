@@ -34,6 +34,7 @@ from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
 _PAUSED: Final = XrCondition("Synced", "False", "ReconcilePaused", "reconciliation is paused by annotation")
+_FAILED: Final = "ReconcileError"
 _LOOK_AGAIN: Final = 60.0
 """Seconds after which a package that cannot be had is asked for again, and one that is always pulled."""
 
@@ -99,7 +100,7 @@ class PackageController:
         self._known: set[str] = set()  # packages that rules for images and programs, and Secrets, may be about
 
     def start(self) -> None:
-        controller = self._bench.controller(self._name, self.reconcile)
+        controller = self._bench.controller(self._name, self.reconcile, on_failure=self._tell_failed)
         sources: list[Source[ObjectKey]] = [
             Source(self._package, to_self),
             Source(self._revision, to_owner(PACKAGES_GROUP, self._package.kind, cluster_scoped=True)),
@@ -127,6 +128,7 @@ class PackageController:
         package = await self._resume(package)
         revisions = await self._revisions(package)
         try:
+            _check_name(package)
             content = await self._content(package, revisions)
             current = await self._ensure_current(package, content, revisions)
         except PlanformError as error:
@@ -353,6 +355,27 @@ class PackageController:
         if after["metadata"]["resourceVersion"] != before:
             self._bench.events.record(package, "Warning", "UnpackPackage", error.message, by=self._name)
 
+    async def _tell_failed(self, key: ObjectKey, error: Exception) -> None:
+        """Say of a package that reconciling it raised, so that nobody has to look for that in a log.
+
+        Said once per kind of error: its words may differ each time, and each write would be followed by another try.
+        """
+        if isinstance(error, PlanformError) and is_about_package(error):
+            return  # `reconcile` said so
+        try:
+            package = await self._client.get(self._package, key.name)
+        except NotFound:
+            return
+        kind, said = f"{type(error).__name__}: ", _condition_of(package, "Healthy")
+        if said.get("reason") == _FAILED and str(said.get("message")).startswith(kind):
+            return
+        message = f"{kind}{error}"
+        conditions = [XrCondition("Healthy", "False", _FAILED, message)]
+        if not _condition_of(package, "Installed"):
+            conditions.insert(0, XrCondition("Installed", "False", _FAILED, message))
+        await self._set_status(package, conditions)
+        self._bench.events.record(package, "Warning", _FAILED, message, by=self._name)
+
     async def _resume(self, obj: Object) -> Object:
         """Take back what was said while the package or revision was paused."""
         conditions = (obj.get("status") or {}).get("conditions") or []
@@ -390,6 +413,17 @@ def _as_said(revision: Object) -> Examined:
     return Examined(
         problems.get("RevisionHealthy", ""), problems.get("RuntimeHealthy"), users=int(status.get("users") or 0)
     )
+
+
+def _condition_of(obj: Object, type_: str) -> Mapping[str, Any]:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each["type"] == type_), {})
+
+
+def _check_name(package: Object) -> None:
+    """Raises NotInstallable: the name of a package is a label of its revisions."""
+    if label_value_problems(package["metadata"]["name"]):
+        raise NotInstallable(f"the name of a {package['kind']} must be a label: at most 63 characters")
 
 
 def _is_automatic(package: Object) -> bool:
