@@ -26,6 +26,7 @@ from planform.api.names import (
     LOCK,
     PACKAGE_LABEL,
     SECRET,
+    SYSTEM_NAMESPACE,
 )
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.client.protocol import Patch, PatchType
@@ -36,7 +37,6 @@ from planform.packages.fetching import CannotUnpack, RegistryPackages
 from planform.packages.oci import Descriptor
 from planform.packages.references import parse_reference
 from planform.packages.registry import Registry
-from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
 from planform.packages.signatures import SIMPLE_SIGNING, signature_tag
 from planform.packages.xpkg import package_of
 from tests.e2e.registries import PASSWORD, USER, serving_registry

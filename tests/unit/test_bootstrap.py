@@ -62,6 +62,7 @@ async def test_a_second_start_writes_nothing(plane: Plane) -> None:
 async def test_a_fresh_plane_has_the_namespaces_that_clients_expect(plane: Plane) -> None:
     found = await plane.client.list(gvk("v1", "Namespace"))
     assert [each["metadata"]["name"] for each in found.items] == [
+        "crossplane-system",
         "default",
         "kube-node-lease",
         "kube-public",

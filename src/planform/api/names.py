@@ -43,6 +43,10 @@ SECRET: Final = GroupVersionKind("", "v1", "Secret")
 EVENT: Final = GroupVersionKind("", "v1", "Event")
 CLUSTER_ROLE: Final = GroupVersionKind("rbac.authorization.k8s.io", "v1", "ClusterRole")
 
+SYSTEM_NAMESPACE: Final = "crossplane-system"
+"""Where pull secrets, keys and the accounts of providers are, as package objects have no namespace, and where published
+manifests have connection secrets written."""
+
 PAUSED_ANNOTATION: Final = "crossplane.io/paused"
 POLL_INTERVAL_ANNOTATION: Final = "crossplane.io/poll-interval"
 RECONCILE_REQUESTED_ANNOTATION: Final = "crossplane.io/reconcile-requested-at"

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
+from planform.api.names import SYSTEM_NAMESPACE
 from planform.apiserver.rbac import GROUP
 from planform.apiserver.requests import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from planform.client.protocol import Client
 from planform.errors import AlreadyExists, Conflict
 
-NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease", SYSTEM_NAMESPACE)
 AUTOUPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 _BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"

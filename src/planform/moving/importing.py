@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.names import CRD
+from planform.api.names import CRD, SYSTEM_NAMESPACE
 from planform.client.protocol import Client, Patch, PatchType
 from planform.client.waits import time_limit
 from planform.clock import Clock
@@ -25,6 +25,8 @@ MANAGER: Final = "planform-import"
 _PATIENCE: Final = 60.0
 _PAUSE: Final = 0.05
 _ATTEMPTS: Final = 5
+_MADE_BY_ENGINES: Final = frozenset({Identity("", "Namespace", "", SYSTEM_NAMESPACE)})
+"""What an engine may have made before anybody wrote to it: it becomes what the archive says."""
 
 Outcome = Literal["created", "completed", "changed", "unchanged"]
 
@@ -81,7 +83,7 @@ async def import_contents(
     if not dry_run:
         await ensure_crds(client, clock=clock)
     planned = await _plan(client, contents)
-    clashes = [step for step in planned if step.outcome == "changed"]
+    clashes = [step for step in planned if step.outcome == "changed" and step.identity not in _MADE_BY_ENGINES]
     if dry_run:
         return Imported(planned)
     if clashes and not overwrite:

@@ -25,7 +25,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from planform.api.kinds import Object
-from planform.api.names import IMAGE_CONFIG, SECRET
+from planform.api.names import IMAGE_CONFIG, SECRET, SYSTEM_NAMESPACE
 from planform.apiserver.private_files import make_private_directory
 from planform.client.protocol import Client
 from planform.clock import Clock
@@ -43,7 +43,6 @@ from planform.packages.image_config import (
 )
 from planform.packages.references import parse_reference
 from planform.packages.runtimes.executables import Executable, Way
-from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from planform.packages.registry import Registry

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.names import SECRET
+from planform.api.names import SECRET, SYSTEM_NAMESPACE
 from planform.client.informer import Change, ObjectKey, version_number
 from planform.client.protocol import Client, Propagation
 from planform.clock import Clock
@@ -49,7 +49,6 @@ from planform.packages.runtimes.deployments import (
     unavailable,
 )
 from planform.packages.runtimes.host import Draining, Standing
-from planform.packages.runtimes.launching import SYSTEM_NAMESPACE
 from planform.packages.runtimes.listeners import Listeners, OnChange
 from planform.packages.runtimes.serving_pods import Reach, ServingPods
 from planform.reconcile.controller import Controller, Result

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from planform.api.names import SYSTEM_NAMESPACE
 from planform.packages.runtimes.executables import Executable, RuntimeSettings
 from planform.sandbox import Isolation, Limits
 
-SYSTEM_NAMESPACE: Final = "crossplane-system"
-"""Where pull secrets, keys and the accounts of providers are, as package objects have no namespace."""
 SERVER_LIMITS: Final = Limits(memory=2 << 30, open_files=1024, processes=256, network=True).for_server()
 """Functions may reach the network, as they do elsewhere; calls come in over it as well."""
 CLEAN_UP_LIMITS: Final = Limits(seconds=10.0)
