@@ -30,7 +30,7 @@ from planform.controllers.function_catalogue import LiveFunctions, runner
 from planform.controllers.function_diffs import FunctionDiffs
 from planform.controllers.function_users import FunctionUsers
 from planform.controllers.functions import FunctionController, Packaging
-from planform.controllers.nop_kinds import NopKinds
+from planform.controllers.nop_kinds import NopKinds, groups_left_out
 from planform.controllers.operation_schedules import CronOperationController
 from planform.controllers.operation_watches import WatchOperationController
 from planform.controllers.operations import OperationController
@@ -109,7 +109,8 @@ class Controllers:
 @asynccontextmanager
 async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
     """Bring our kinds and run every controller until the block ends (the plane's owner ends their reconciles)."""
-    await ensure_crds(parts.client, clock=parts.clock)
+    left_out = await groups_left_out(parts.client, parts.features)
+    await ensure_crds(parts.client, clock=parts.clock, without=left_out)
     async with AsyncExitStack() as stack:
         events = await stack.enter_async_context(open_events(parts.client, clock=parts.clock, metrics=parts.metrics))
         bench = Workbench(
@@ -138,6 +139,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             packaging = await stack.enter_async_context(open_cluster_packaging(bench, data, parts.cluster))
         elif data is not None and parts.authority is not None:
             packaging = await stack.enter_async_context(open_packaging(bench, data, parts.authority))
+        nop_kinds = NopKinds(bench.for_fleet)
+        if packaging is not None:
+            packaging.contents.built_in_kinds = nop_kinds
         host = packaging.host if packaging is not None else None
         functions = await stack.enter_async_context(LiveFunctions(bench, host))
         call = await stack.enter_async_context(
@@ -193,7 +197,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             OperationController(bench, pipelines).start()
             CronOperationController(bench).start()
             WatchOperationController(bench).start()
-            NopKinds(bench.for_fleet).start()
+            nop_kinds.start()
             actions.start()
             PackagedPhases(functions, pipelines, parts.phase_functions).start()
 

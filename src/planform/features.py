@@ -43,6 +43,12 @@ FEATURES: Final[Mapping[str, Feature]] = {
             "alpha",
             "Functions of a namespaced XR may read only its own namespace and cluster-scoped kinds.",
         ),
+        Feature(
+            "BuiltInNopResources",
+            True,
+            "stable",
+            "NopResource and ClusterNopResource are served without a package; off, only provider-nop brings them.",
+        ),
     )
 }
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from planform.api.kinds import Object
-from planform.api.names import CRD, NOP_RESOURCE, PROVIDER
+from planform.api.kinds import GroupVersionKind, Object
+from planform.api.names import CLUSTER_NOP_RESOURCE, CRD, NOP_RESOURCE, PROVIDER
 from planform.client.protocol import Patch, PatchType
 from planform.controllers.crds import ensure_crds
-from planform.controllers.nop import NAME as BUILT_IN
 from planform.controllers.nop_kinds import NopKinds
 from planform.controllers.workbench import Workbench
 from planform.errors import NotFound
@@ -52,19 +51,20 @@ async def bring_kind(bench: Workbench) -> Object:
     return provider
 
 
-async def until_running(bench: Workbench, *, wanted: bool) -> None:
+async def until_served(kinds: NopKinds, *wanted: GroupVersionKind) -> None:
     async def check() -> bool:
-        return (BUILT_IN in bench.plane) is wanted
+        return kinds.served == set(wanted)
 
-    await eventually(check, f"the built-in controller {'runs' if wanted else 'rests'}")
+    await eventually(check, f"the built-in controller serves {wanted}")
 
 
 async def test_the_built_in_controller_steps_back_for_a_package_and_comes_back_when_it_is_gone() -> None:
     async with embedded_bench() as bench:
-        NopKinds(bench).start()
+        kinds = NopKinds(bench)
+        kinds.start()
         await until_condition(bench.client, await bench.client.create(nop("ours")), "Ready")
         await bring_kind(bench)
-        await until_running(bench, wanted=False)
+        await until_served(kinds, CLUSTER_NOP_RESOURCE)
         theirs = await bench.client.create(nop("theirs"))
         await bench.client.delete(PROVIDER, "nop")
 
@@ -73,8 +73,8 @@ async def test_the_built_in_controller_steps_back_for_a_package_and_comes_back_w
             return found is not None and not found["metadata"].get("ownerReferences")
 
         await eventually(is_new, "the kind is defined again")
-        await until_running(bench, wanted=True)
-        assert await read(bench.client, NOP_RESOURCE, "theirs", "default") is None, "it went with its provider"
+        await until_served(kinds, NOP_RESOURCE, CLUSTER_NOP_RESOURCE)
+        assert await read(bench.client, NOP_RESOURCE, "theirs", "default") is None, "nobody kept it: there is no Lock"
         assert "status" not in theirs
 
         async def create() -> Object | None:

@@ -24,6 +24,17 @@ def controller_reference(owner: Mapping[str, Any]) -> Object:
     }
 
 
+def owner_reference(owner: Mapping[str, Any]) -> Object:
+    """What an object carries that this owner keeps and does not control: it goes with the last of its owners."""
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
 def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The owner reference of whoever controls an object."""
     for reference in obj["metadata"].get("ownerReferences") or ():

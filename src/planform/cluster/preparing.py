@@ -12,6 +12,7 @@ from planform.clock import SystemClock
 from planform.cluster.running import ClusterSettings, Said, ensure_namespace
 from planform.controllers.coexistence import require_sole_control
 from planform.controllers.crds import ensure_crds
+from planform.controllers.nop_kinds import groups_left_out
 from planform.errors import NotFound
 from planform.packages.runtimes.cluster_authority import CLIENT_SECRET, ClusterAuthority
 from planform.packages.runtimes.kubernetes import MANAGER
@@ -23,7 +24,7 @@ async def prepare(settings: ClusterSettings, *, said: Said = lambda _: None) -> 
     async with settings.client(Limits(request_seconds=settings.request_seconds)) as client:
         await ensure_namespace(client, settings.namespace)
         await require_sole_control(client, take_over=settings.take_over, clock=clock)
-        written = await ensure_crds(client, clock=clock)
+        written = await ensure_crds(client, clock=clock, without=await groups_left_out(client, settings.features))
         said(f"kinds: all served ({written} written)")
         if settings.function_runtime != "kubernetes":
             return

@@ -43,17 +43,18 @@ class KindsNotServed(PlanformError):
         self.hint = "see why: kubectl describe crd " + " ".join(sorted(problems))
 
 
-async def ensure_crds(client: Client, *, clock: Clock) -> int:
-    """Have all our kinds served; gives the number of writes, which is 0 if they were.
+async def ensure_crds(client: Client, *, clock: Clock, without: Collection[str] = ()) -> int:
+    """Have all our kinds served, but for those of these groups; gives the number of writes, which is 0 if they were.
 
     Raises KindsNotServed if the engine does not serve them in time. Cancelling leaves some of them written, which the
     next call completes.
     """
-    waiting = {crd["metadata"]["name"]: "" for crd in crds()}
+    wanted = [crd for crd in crds() if crd["spec"]["group"] not in without]
+    waiting = {crd["metadata"]["name"]: "" for crd in wanted}
     try:
         async with time_limit(clock, _PATIENCE):
             policed, written = await asyncio.gather(
-                _ensure_policies(client, clock), asyncio.gather(*(_ensure(client, crd, clock) for crd in crds()))
+                _ensure_policies(client, clock), asyncio.gather(*(_ensure(client, crd, clock) for crd in wanted))
             )
             for crd, _ in written:
                 _note(crd, waiting)

@@ -298,11 +298,12 @@ class FunctionController(PackageController):
             shown.append(one)
         return {"activeRevisions": shown, "endpoint": shown[0]["endpoint"] if shown else ""}
 
-    async def _settle(self, package: Object, current: str, revisions: dict[str, Object], content: Content) -> None:
+    async def _settle(self, package: Object, current: str, revisions: dict[str, Object], content: Content) -> bool:
         before = set(revisions)
-        await super()._settle(package, current, revisions, content)
+        settled = await super()._settle(package, current, revisions, content)
         for name in before - revisions.keys():
             self._let_go(name)
+        return settled
 
     async def _gone(self, name: str) -> None:
         """Nothing of a Function that was uninstalled goes on running."""

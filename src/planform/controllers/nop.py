@@ -8,14 +8,14 @@ all that is due is written at once, and when the last condition is set nothing i
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Literal
 
 import msgspec
 
-from planform.api.kinds import Object
+from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import CLUSTER_NOP_RESOURCE, CONNECTION_SECRET_TYPE, NOP_GROUP, NOP_RESOURCE, SECRET, is_paused
 from planform.api.owners import controller_reference
 from planform.client.informer import ObjectKey
@@ -119,10 +119,13 @@ def _seconds(text: str, index: int) -> float:
 
 
 class NopController:
-    """Serves both kinds. A key without a namespace is a ClusterNopResource."""
+    """Serves these kinds. A key without a namespace is a ClusterNopResource."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(
+        self, bench: Workbench, kinds: Collection[GroupVersionKind] = (NOP_RESOURCE, CLUSTER_NOP_RESOURCE)
+    ) -> None:
         self._bench = bench
+        self._kinds = tuple(kinds)
         self._client = bench.client
         owners = (
             to_owner(NOP_GROUP, NOP_RESOURCE.kind),
@@ -135,7 +138,7 @@ class NopController:
     def start(self) -> None:
         """Run on the bench's plane; starting twice is starting once."""
         controller = self._bench.controller(NAME, self.reconcile)
-        self._bench.plane.start(controller, [Source(NOP_RESOURCE, to_self), Source(CLUSTER_NOP_RESOURCE, to_self)])
+        self._bench.plane.start(controller, [Source(kind, to_self) for kind in self._kinds])
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Set what is due, in one write; come back when the next condition is."""

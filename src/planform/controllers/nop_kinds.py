@@ -1,29 +1,76 @@
 """Whose NopResources are: ours, unless a Provider was installed that brings their kinds.
 
-Two controllers on one resource would undo each other's work. So the built-in one steps back for a package that owns
-a definition of theirs, and comes back, with the definitions if need be, once the package is gone.
+Two controllers on one resource would undo each other's work. So the built-in one steps back from each kind whose
+definition a package owns, and comes back, with the definition if need be, once the package is gone.
+
+A package may define the kind as ours is, or with another scope:
+
+    as ours is      the definition is handed over and back with all its objects. While a package has it, the Lock owns
+                    it too, so that it does not go with the package
+    another scope   ours makes way if there are no objects of it, for those would have no place in the other; theirs
+                    goes with the package, as the definitions of all packages do
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from planform.api.extensions.nop import cluster_nop_resource, nop_resource
-from planform.api.kinds import Object
-from planform.api.names import CRD
-from planform.client.informer import Change, ObjectKey
-from planform.controllers.crds import ensure_crd, is_owned
+from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.names import CRD, LOCK, NOP_GROUP
+from planform.api.owners import owner_reference
+from planform.client.informer import Change, ObjectKey, list_pages
+from planform.client.protocol import Client
+from planform.client.waits import time_limit
+from planform.controllers.crds import LABELS, ensure_crd, is_owned
+from planform.controllers.nop import MANAGED_FINALIZER, MANAGER, NopController
 from planform.controllers.nop import NAME as BUILT_IN
-from planform.controllers.nop import NopController
 from planform.controllers.workbench import Workbench
+from planform.controllers.writing import merge, remove_finalizer
 from planform.errors import NotFound
-from planform.reconcile.controller import Result
+from planform.features import FeatureGates
+from planform.packages.errors import PackageError
+from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source
 
 NAME: Final = "nop-kinds"
+GATE: Final = "BuiltInNopResources"
 _SOON: Final = 0.2
+_GLANCE: Final = 0.02
+_PATIENCE: Final = 30.0
+_MOST_NAMED: Final = 3
 _KEY: Final = ObjectKey("", "nop.crossplane.io")
+_KEEPER: Final = "lock"
+
+
+class KindInUse(PackageError):
+    """A package brings a built-in kind with another scope, and there are objects of the built-in one."""
+
+    reason = "KindInUse"
+
+    def __init__(self, kind: str, scope: str, objects: Sequence[str]) -> None:
+        named = ", ".join(objects[:_MOST_NAMED])
+        more = f" and {len(objects) - _MOST_NAMED} more" if len(objects) > _MOST_NAMED else ""
+        super().__init__(
+            f"{kind} is {scope} in this package, and the built-in {kind} is not: its objects cannot become the"
+            f" package's. Delete them first: {named}{more}"
+        )
+
+
+async def groups_left_out(client: Client, features: FeatureGates) -> Collection[str]:
+    """The groups of our kinds that a start does not see to: it does not wait for a package's definitions to go."""
+    if not features.enabled(GATE):
+        return (NOP_GROUP,)
+    for crd in (nop_resource(), cluster_nop_resource()):
+        try:
+            found = await client.get(CRD, crd["metadata"]["name"])
+        except NotFound:
+            continue
+        if found["metadata"].get("deletionTimestamp"):
+            return (NOP_GROUP,)
+    return ()
 
 
 class NopKinds:
@@ -31,35 +78,133 @@ class NopKinds:
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
-        self._controller = NopController(bench)
+        self._client = bench.client
         self._wanted = {crd["metadata"]["name"]: crd for crd in (nop_resource(), cluster_nop_resource())}
-        self._stepped_back = False
+        self._making_way: set[str] = set()  # definitions of ours that a package takes the place of at this moment
+        self._served: frozenset[GroupVersionKind] = frozenset()
+        self._controller: Controller[ObjectKey] | None = None
 
     def start(self) -> None:
-        """Run on the bench's plane; starting twice is starting once."""
-        controller = self._bench.controller(NAME, self.reconcile)
-        self._bench.plane.start(controller, [Source(CRD, self._to_kinds)])
+        """Run on the bench's plane, unless the gate is off; starting twice is starting once."""
+        if not self._bench.features.enabled(GATE):
+            return
+        self._controller = self._bench.controller(NAME, self.reconcile)
+        self._bench.plane.start(self._controller, [Source(CRD, self._to_kinds), Source(LOCK, lambda _: [_KEY])])
+        self._controller.queue.add(_KEY)  # there may be no definition to hear of
+
+    @property
+    def served(self) -> frozenset[GroupVersionKind]:
+        """The kinds that are ours."""
+        return self._served
 
     async def reconcile(self, _: ObjectKey) -> Result:
-        found = [await self._find(name) for name in self._wanted]
-        if any(crd is not None and is_owned(crd) for crd in found):
-            self._stepped_back = True
+        ours, again = set(), False
+        for name, wanted in self._wanted.items():
+            found = await self._find(name)
+            if found is not None and found["metadata"].get("deletionTimestamp"):
+                await self._let_go(found)
+                again = True
+            elif found is not None and _is_a_packages(found):
+                await self._keep(found, wanted)
+            elif name not in self._making_way:
+                if found is not None and is_owned(found):
+                    found = await merge(self._client, found, {"metadata": {"ownerReferences": None}}, manager=MANAGER)
+                await ensure_crd(self._client, wanted, clock=self._bench.clock)
+                ours.add(_kind_of(wanted))
+        await self._serve(frozenset(ours))
+        return Result(requeue_after=_SOON if again else None)
+
+    async def _serve(self, kinds: frozenset[GroupVersionKind]) -> None:
+        if kinds != self._served:
             await self._bench.plane.stop(BUILT_IN)
-            return Result()
-        if self._stepped_back:
-            if any(crd is not None and crd["metadata"].get("deletionTimestamp") for crd in found):
-                return Result(requeue_after=_SOON)
-            for crd in self._wanted.values():
-                await ensure_crd(self._bench.client, crd, clock=self._bench.clock)
-            self._stepped_back = False
-        self._controller.start()
-        return Result()
+            self._served = kinds
+        if kinds:
+            NopController(self._bench, sorted(kinds)).start()
+
+    async def _let_go(self, crd: Object) -> None:
+        """Release the objects of a definition that goes: who held them is gone, and they would hold it up for ever."""
+        try:
+            async for page in list_pages(self._client, _kind_of(crd)):
+                for obj in page.items:
+                    if obj["metadata"].get("deletionTimestamp"):
+                        await remove_finalizer(self._client, obj, MANAGED_FINALIZER, manager=MANAGER)
+        except NotFound:
+            pass  # it is no longer served, so there are none
+
+    async def _keep(self, found: Object, wanted: Object) -> None:
+        """Have a definition that is as ours outlive its package, with its objects."""
+        owners = found["metadata"]["ownerReferences"]
+        if found["spec"]["scope"] != wanted["spec"]["scope"] or any(each["kind"] == LOCK.kind for each in owners):
+            return
+        try:
+            lock = await self._client.get(LOCK, _KEEPER)
+        except NotFound:
+            return  # nothing was installed by us
+        await merge(
+            self._client, found, {"metadata": {"ownerReferences": [*owners, owner_reference(lock)]}}, manager=MANAGER
+        )
+
+    # -- a package with another scope
+
+    @asynccontextmanager
+    async def giving_way(self, objects: Iterable[Object]) -> AsyncIterator[None]:
+        """Have definitions of ours out of the way of a package's, while the block brings these. Raises KindInUse."""
+        theirs = {each["metadata"]["name"]: each for each in objects if gvk_of(each) == CRD}
+        names = theirs.keys() & self._wanted.keys()
+        try:
+            for name in sorted(names):
+                await self._make_way(theirs[name])
+            yield
+        finally:
+            self._making_way -= names
+            if names and self._controller is not None:
+                self._controller.queue.add(_KEY)
+
+    async def _make_way(self, theirs: Object) -> None:
+        name = theirs["metadata"]["name"]
+        found = await self._find(name)
+        if found is None or found["spec"]["scope"] == theirs["spec"]["scope"]:
+            return
+        if _is_a_packages(found) or not (found["metadata"].get("labels") or {}).items() >= LABELS.items():
+            return  # somebody else's, which is for the API to refuse
+        if objects := await self._objects(found):
+            raise KindInUse(found["spec"]["names"]["kind"], theirs["spec"]["scope"], objects)
+        self._making_way.add(name)
+        await self._serve(self._served - {_kind_of(found)})
+        metadata = found["metadata"]
+        try:
+            await self._client.delete(CRD, name, uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+        except NotFound:
+            return
+        async with time_limit(self._bench.clock, _PATIENCE):
+            while (found := await self._find(name)) is not None and found["metadata"]["uid"] == metadata["uid"]:
+                await self._bench.clock.sleep(_GLANCE)
+
+    async def _objects(self, crd: Object) -> list[str]:
+        found = []
+        async for page in list_pages(self._client, _kind_of(crd)):
+            for obj in page.items:
+                metadata = obj["metadata"]
+                found.append("/".join(filter(None, (metadata.get("namespace"), metadata["name"]))))
+        return found
 
     async def _find(self, name: str) -> Object | None:
         try:
-            return await self._bench.client.get(CRD, name)
+            return await self._client.get(CRD, name)
         except NotFound:
             return None
 
     def _to_kinds(self, change: Change) -> Iterable[ObjectKey]:
         return [_KEY] if change.key.name in self._wanted else []
+
+
+def _is_a_packages(crd: Mapping[str, object]) -> bool:
+    """Whether somebody owns a definition beside the Lock, which only keeps it."""
+    metadata = crd["metadata"]
+    assert isinstance(metadata, dict)
+    return any(each["kind"] != LOCK.kind for each in metadata.get("ownerReferences") or ())
+
+
+def _kind_of(crd: Object) -> GroupVersionKind:
+    version = next(each["name"] for each in crd["spec"]["versions"] if each["storage"])
+    return GroupVersionKind(NOP_GROUP, version, crd["spec"]["names"]["kind"])

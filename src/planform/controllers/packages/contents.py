@@ -7,7 +7,8 @@ it stays until the package goes. What somebody deletes or changes of the others 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -57,6 +58,12 @@ class Dependencies(Protocol):
     def note(self, digest: str, needed: tuple[Dependency, ...]) -> None: ...
 
 
+class BuiltInKinds(Protocol):
+    """Whoever serves kinds without a package, and steps back for one."""
+
+    def giving_way(self, objects: Iterable[Object]) -> AbstractAsyncContextManager[None]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Installed:
     """What has become of a revision's content; an empty problem is none."""
@@ -74,6 +81,7 @@ class PackageContents:
     client: Client
     deliveries: Deliveries
     dependencies: Dependencies | None = None
+    built_in_kinds: BuiltInKinds | None = None
     _established: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by uid of the revision
 
     async def content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
@@ -220,10 +228,11 @@ class PackageContents:
         if self._established.get(metadata["uid"]) == state:
             undone = self.deliveries.undone(metadata["uid"])
             objects = [each for each in objects if address_of(each) in undone]
-        # All of them are tried before any is changed: half a package is worse than none.
-        await asyncio.gather(*(self._apply(each, revision, dry_run=True) for each in objects))
-        await self.deliveries.watch(map(gvk_of, objects))
-        await asyncio.gather(*(self._bring(each, revision) for each in objects))
+        async with self.built_in_kinds.giving_way(objects) if self.built_in_kinds is not None else nullcontext():
+            # All of them are tried before any is changed: half a package is worse than none.
+            await asyncio.gather(*(self._apply(each, revision, dry_run=True) for each in objects))
+            await self.deliveries.watch(map(gvk_of, objects))
+            await asyncio.gather(*(self._bring(each, revision) for each in objects))
         self._established[metadata["uid"]] = state
         return references
 

@@ -140,9 +140,9 @@ class PackageController:
             if error.retryable:
                 raise
             return Result(requeue_after=_LOOK_AGAIN)
-        await self._settle(package, current, revisions, content)
-        always = package["spec"].get("packagePullPolicy") == "Always"
-        return Result(requeue_after=_LOOK_AGAIN if always and content.digest else None)
+        settled = await self._settle(package, current, revisions, content)
+        always = package["spec"].get("packagePullPolicy") == "Always" and content.digest
+        return Result(requeue_after=_LOOK_AGAIN if always or not settled else None)
 
     def _to_known(self, _: Change) -> Iterable[ObjectKey]:
         return [ObjectKey("", name) for name in sorted(self._known)]
@@ -238,8 +238,9 @@ class PackageController:
 
     # -- all of them
 
-    async def _settle(self, package: Object, current: str, revisions: dict[str, Object], content: Content) -> None:
-        """Activate, deactivate and delete as the package says, and say how everything is."""
+    async def _settle(self, package: Object, current: str, revisions: dict[str, Object], content: Content) -> bool:
+        """Activate, deactivate and delete as the package says, and say how everything is. False if what a revision is
+        made of is not in place: what is in its way may go without a word to us."""
         examined = {current: await self._tell_health(revisions, current)}
         for name in sorted(revisions.keys() - examined.keys()):
             examined[name] = await self._examined(revisions[name])
@@ -254,6 +255,7 @@ class PackageController:
         for name in sorted(revisions):
             examined[name] = await self._tell_health(revisions, name)
         await self._tell_installed(package, current, revisions, examined, content)
+        return not any(examined[name].revision for name in revisions)
 
     async def _activate(self, package: Object, revisions: dict[str, Object], examined: Mapping[str, Examined]) -> None:
         spec = package["spec"]

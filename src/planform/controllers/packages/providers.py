@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
-from planform.api.names import CLUSTER_ROLE, CRD, PACKAGE_LABEL, PROVIDER, PROVIDER_REVISION
+from planform.api.names import CLUSTER_ROLE, CRD, PACKAGE_LABEL, PROVIDER, PROVIDER_REVISION, SYSTEM_NAMESPACE
 from planform.apiserver.private_files import make_private_directory
 from planform.client.informer import ObjectKey
 from planform.client.kubeconfig import write_kubeconfig
@@ -27,7 +27,7 @@ from planform.packages.runtimes.certificates import Authority
 from planform.packages.runtimes.deployments import SERVICE_ACCOUNT, covers, identified, stamped
 from planform.packages.runtimes.executables import NotRunnable
 from planform.packages.runtimes.kubernetes import KubernetesHost
-from planform.packages.runtimes.launching import SYSTEM_NAMESPACE, Wanted
+from planform.packages.runtimes.launching import Wanted
 from planform.reconcile.controller import Controller, Result
 
 NAME: Final = "providers"
