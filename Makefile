@@ -17,7 +17,7 @@ install: $(STAMP)  ## put planform into .venv/bin/planform
 
 $(STAMP): pyproject.toml sdk/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { python=$(or $(PYTHON),$$(python3 tools/fastest_python.py)) && $$python -m venv $(VENV); }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ./sdk -e '.[dev,functions,starlark]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ./sdk -e '.[dev,functions,starlark,kcl]'
 	@touch $@
 
 demo: install  ## start a control plane and watch it work

@@ -19,6 +19,7 @@ from planform.builtin.cel_validation import Input as CelValidation
 from planform.builtin.environment_configs import Spec as EnvironmentConfigs
 from planform.builtin.extra_resources import Spec as ExtraResources
 from planform.builtin.go_templating.inputs import GoTemplate
+from planform.builtin.kcl import Spec as Kcl
 from planform.builtin.patch_and_transform.inputs import Resources
 from planform.builtin.python import Input as Python
 from planform.builtin.sequencer import Input as Sequencer
@@ -35,6 +36,7 @@ INPUTS: dict[str, type[msgspec.Struct]] = {
     "environment-configs": EnvironmentConfigs,
     "extra-resources": ExtraResources,
     "go-templating": GoTemplate,
+    "kcl": Kcl,
     "patch-and-transform": Resources,
     "python": Python,
     "sequencer": Sequencer,

@@ -44,6 +44,7 @@ _NAMES: Final = (
     BuiltinName(
         "go-templating", "composes resources from Go templates", ("go-templates",), deterministic=False, quick=False
     ),
+    BuiltinName("kcl", "composes resources with a KCL program", deterministic=False, quick=False),
     BuiltinName("starlark", "composes resources with a Starlark script", quick=False),
     BuiltinName("cel-filter", "leaves resources out where a CEL expression says so"),
     BuiltinName("cel-validation", "fails a pipeline where a CEL expression does not hold"),
