@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from planform.cli.config import config_option
 from planform.cli.durations import duration_option
+from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
 from planform.cli.places import default_data_directory
 from planform.errors import UsageError
@@ -48,7 +49,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="CSV of static bearer tokens: token,user,uid,groups.",
 )
-@click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
+@gate_options
 @duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
     "--max-concurrent-reconciles",
@@ -97,7 +98,6 @@ def up(context: click.Context, /, **options: Any) -> None:
     """
     from planform.app import Settings, run_loop
     from planform.composition.revisions import TOOL_LABELS
-    from planform.features import parse_gates
     from planform.telemetry.logs import set_up_logging
 
     if options["ephemeral"] and context.get_parameter_source("data") is ParameterSource.COMMANDLINE:
@@ -111,7 +111,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         kubeconfig=options["kubeconfig"],
         tls_names=tuple(options["tls_names"]),
         token_file=options["token_file"],
-        features=parse_gates(options["feature_gates"]),
+        features=gates_of(options),
         poll_interval=options["poll_interval"],
         max_concurrent_reconciles=options["max_concurrent_reconciles"],
         synchronous="FULL" if options["durability"] == "full" else "NORMAL",
