@@ -82,6 +82,8 @@ class Settings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
+    shortcuts: bool = True
+    """See `Workbench`."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -191,6 +193,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                     server=lambda: f"https://{address}" if address.port else "",
                     phase_functions=phase_functions,
                     tool_labels=settings.tool_labels,
+                    shortcuts=settings.shortcuts,
                 )
             )
         )

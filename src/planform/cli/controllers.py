@@ -142,6 +142,11 @@ _LEVELS = ("debug", "info", "warning", "error")
     metavar="PATTERN",
     help="A label of Compositions that makes no new revision, beside those of known tools; may end in *.",
 )
+@click.option(
+    "--debug-no-shortcuts",
+    is_flag=True,
+    help="To debug planform itself: reconcile XRs at every event, from what is stored, and ask every function again.",
+)
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def controllers(**options: Any) -> None:
@@ -182,6 +187,7 @@ def controllers(**options: Any) -> None:
         otlp_endpoint=options["otlp_endpoint"],
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
+        shortcuts=not options["debug_no_shortcuts"],
         webhook=_webhook(options, namespace),
         share=parse_share(options["shards"]),
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),

@@ -87,6 +87,11 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="A label of Compositions that makes no new revision, beside those of known tools; may end in *.",
 )
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
+@click.option(
+    "--debug-no-shortcuts",
+    is_flag=True,
+    help="To debug planform itself: reconcile XRs at every event, from what is stored, and ask every function again.",
+)
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
@@ -120,6 +125,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         otlp_endpoint=options["otlp_endpoint"],
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
+        shortcuts=not options["debug_no_shortcuts"],
     )
     set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
     run_loop(_serve(settings))

@@ -84,6 +84,8 @@ class ClusterSettings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
+    shortcuts: bool = True
+    """See `Workbench`."""
     webhook: WebhookSettings | None = None
     """None: nothing is asked before a write."""
     share: Share = Share()  # noqa: RUF009  (frozen)
@@ -314,6 +316,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
             poll_interval=settings.poll_interval,
             phase_functions=settings.phase_functions,
             tool_labels=settings.tool_labels,
+            shortcuts=settings.shortcuts,
             authority=_authority(settings, clock),
             server=None,
             cluster=None if settings.function_runtime == "process" else ClusterRuntime(settings.namespace),
