@@ -331,7 +331,10 @@ def _extension_kinds() -> Iterator[str]:
     for crd in crds():
         spec = crd["spec"]
         kind, names = spec["names"]["kind"], spec["names"]
-        newest = next(each for each in reversed(spec["versions"]) if each["served"] and not each.get("deprecated"))
+        newest = min(
+            (each for each in reversed(spec["versions"]) if each["served"]),
+            key=lambda each: bool(each.get("deprecated")),
+        )
         older = [each["name"] for each in spec["versions"] if each["served"] and each is not newest]
         schema = newest["schema"]["openAPIV3Schema"]
         yield ""

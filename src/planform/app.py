@@ -40,6 +40,7 @@ from planform.blueprints import FUNCTIONS_PREFIX, LOGS_PREFIX
 from planform.client.kubeconfig import write_kubeconfig
 from planform.clock import Clock, SystemClock
 from planform.composition.revisions import TOOL_LABELS
+from planform.composition.usages import USAGES_WEBHOOK
 from planform.controllers.actions import PhaseFunctions, blueprints_in
 from planform.controllers.engine import start_chores
 from planform.controllers.revision_guard import RevisionGuard
@@ -47,7 +48,7 @@ from planform.controllers.usages import UsageGuard
 from planform.errors import UsageError, system_words
 from planform.features import FEATURES, FeatureGates
 from planform.journal import serving
-from planform.memory import Searches, search_seldom
+from planform.memory import search_at_rest, search_seldom
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
 from planform.reconcile.sources import Watches
@@ -82,8 +83,8 @@ class Settings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
-    shortcuts: bool = True
-    """See `Workbench`."""
+    activations: tuple[str, ...] = ("*",)
+    """What the default activation policy activates; without any there is no such policy."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -148,7 +149,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
         store = await stack.enter_async_context(await _open_store(settings, directory, clock, metrics))
         core = _open_core(store, clock, stack)
         rbac = Rbac(store)
-        usages = UsageGuard()
+        usages = UsageGuard(said_by=USAGES_WEBHOOK)
         phase_functions = PhaseFunctions(
             data=directory, overlay=settings.phase_function_versions, look=blueprints_in(store)
         )
@@ -193,7 +194,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                     server=lambda: f"https://{address}" if address.port else "",
                     phase_functions=phase_functions,
                     tool_labels=settings.tool_labels,
-                    shortcuts=settings.shortcuts,
+                    activations=settings.activations,
                 )
             )
         )
@@ -376,13 +377,11 @@ def _show_features(features: FeatureGates, metrics: Registry) -> None:
 @asynccontextmanager
 async def _background(pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metrics: Registry) -> AsyncIterator[None]:
     """Certificate renewal and the loop-lag probe, for as long as the plane runs."""
-    searches = Searches()
+
     tasks = [
         asyncio.create_task(pki.keep_renewed(), name="certificate renewal"),
         asyncio.create_task(asyncio.to_thread(tokens.prepare), name="token key"),
-        asyncio.create_task(
-            LoopLag(metrics, clock, at_rest=searches.at_rest, at_work=searches.at_work).run(), name="loop lag"
-        ),
+        asyncio.create_task(LoopLag(metrics, clock, at_rest=search_at_rest).run(), name="loop lag"),
     ]
     try:
         yield

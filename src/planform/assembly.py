@@ -30,6 +30,11 @@ from planform.controllers.function_catalogue import LiveFunctions, runner
 from planform.controllers.function_diffs import FunctionDiffs
 from planform.controllers.function_users import FunctionUsers
 from planform.controllers.functions import FunctionController, Packaging
+from planform.controllers.managed_definitions import (
+    ActivationPolicyController,
+    ManagedDefinitionController,
+    ensure_default_policy,
+)
 from planform.controllers.nop_kinds import NopKinds, groups_left_out
 from planform.controllers.operation_schedules import CronOperationController
 from planform.controllers.operation_watches import WatchOperationController
@@ -73,8 +78,6 @@ class Parts:
     concurrency: int = 100
     poll_interval: float = 60.0
     reads_at_once: bool = False
-    shortcuts: bool = True
-    """See `Workbench`."""
     usage_guard: UsageGuard | None = None
     authority: Authority | None = None
     """Signs the certificates of functions that run here; without it, or without `data`, none of them do."""
@@ -87,6 +90,8 @@ class Parts:
     phase_functions: PhaseFunctions = field(default_factory=PhaseFunctions)
     tool_labels: tuple[str, ...] = TOOL_LABELS
     """Labels of Compositions that make no new revision; a pattern may end in `*`."""
+    activations: tuple[str, ...] = ("*",)
+    """Patterns of the default activation policy; without any there is none."""
     shards: Shards | None = None
     """Which XRs are this process' own, where several share them; all but XRs then waits for `Controllers.lead`."""
 
@@ -128,9 +133,8 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             concurrency=parts.concurrency,
             poll_interval=parts.poll_interval,
             reads_at_once=parts.reads_at_once,
-            shortcuts=parts.shortcuts,
             shards=parts.shards,
-            fleet_client=parts.fleet_client if parts.shortcuts else None,
+            fleet_client=parts.fleet_client,
         )
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
@@ -157,7 +161,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             reader=ClientReader(parts.client),
             credentials=SecretCredentials(parts.client),
             clock=parts.clock,
-            cache=cache if parts.shortcuts else None,
+            cache=cache,
             is_blind=functions.is_blind,
         )
         population = Population(parts.metrics)
@@ -197,6 +201,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
                 await settled(bench, packaging)
             CompositionController(bench, population, functions, ignored_labels=parts.tool_labels).start()
             DefinitionController(bench, instances, ClaimControllers(bench)).start()
+            await ensure_default_policy(parts.client, parts.activations)
+            ManagedDefinitionController(bench).start()
+            ActivationPolicyController(bench).start()
             OperationController(bench, pipelines).start()
             CronOperationController(bench).start()
             WatchOperationController(bench).start()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from planform.api.names import USAGE, USAGE_FINALIZER
-from planform.client.informer import ObjectKey
-from planform.composition.usages import DETAILS_ANNOTATION, IN_USE_LABEL
+import pytest
+
+from planform.api.names import LEGACY_USAGE, USAGE, USAGE_FINALIZER
+from planform.composition.usages import DETAILS_ANNOTATION, IN_USE_LABEL, UsageKey
 from planform.composition.xr import COMPOSITE_LABEL
 from planform.controllers.usages import UsageController
 from planform.controllers.workbench import Workbench
+from planform.errors import Invalid
 from planform.reconcile.controller import Result
 from tests.controllers.using import deleted, is_marked, merged, nop, pair, side, stored, until_gone, until_marked, usage
 from tests.harness.planes import condition_of, eventually, until_condition
@@ -42,6 +44,30 @@ async def test_a_cluster_usage_marks_a_cluster_scoped_resource(bench: Workbench,
     created = await bench.client.create(wanted)
     found = await until_condition(bench.client, created, "Ready")
     assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [using["metadata"]["uid"]]
+    await until_marked(bench, used)
+    await deleted(bench, created)
+    await until_gone(bench, created)
+    await until_marked(bench, used, False)
+    for obj in (used, using):
+        await deleted(bench, obj)
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
+async def test_a_usage_as_it_was_called_before_protects_beside_a_cluster_usage_of_the_same_name(
+    bench: Workbench, unique: str, version: str
+) -> None:
+    UsageController(bench).start()
+    used, using = await pair(bench, unique, namespace="")
+    sides = {"of": side(f"{unique}-of", cluster=True), "by": side(f"{unique}-by", cluster=True)}
+    legacy = {**usage(unique, cluster=True, **sides), "apiVersion": f"{LEGACY_USAGE.group}/{version}", "kind": "Usage"}
+    created = await bench.client.create(legacy)
+    namesake = await bench.client.create(usage(unique, cluster=True, of=sides["of"], reason="data"))
+    found = await until_condition(bench.client, created, "Ready", reason="Available")
+    await until_condition(bench.client, namesake, "Ready")
+    assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [using["metadata"]["uid"]]
+    await until_marked(bench, used)
+    await deleted(bench, namesake)
+    await until_gone(bench, namesake)
     await until_marked(bench, used)
     await deleted(bench, created)
     await until_gone(bench, created)
@@ -93,19 +119,6 @@ async def test_a_selector_finds_what_has_the_same_controller(bench: Workbench, u
     assert found["spec"]["of"]["resourceRef"] == {"name": f"{unique}-b"}
 
 
-async def test_a_usage_of_what_has_no_namespace_protects_nothing_and_says_so(bench: Workbench, unique: str) -> None:
-    UsageController(bench).start()
-    used = await bench.client.create(nop(unique, ""))
-    created = await bench.client.create(usage(unique, of=side(unique, cluster=True), reason="mine"))
-    refused = await until_condition(bench.client, created, "Ready", "False", reason="InvalidUsage")
-    condition = condition_of(refused, "Ready")
-    assert condition is not None and condition["message"].endswith("has no namespace; use a ClusterUsage, not a Usage")
-    found = await stored(bench, used)
-    assert found is not None and not is_marked(found)
-    await deleted(bench, used)
-    await deleted(bench, created)
-
-
 async def test_a_usage_of_another_namespace_needs_a_user_and_says_so(bench: Workbench, unique: str) -> None:
     UsageController(bench).start()
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}
@@ -113,10 +126,11 @@ async def test_a_usage_of_another_namespace_needs_a_user_and_says_so(bench: Work
     used = await bench.client.create(nop(f"{unique}-of", unique))
     using = await bench.client.create(nop(f"{unique}-by"))
     of = side(f"{unique}-of", namespace=unique)
-    alone = await bench.client.create(usage(f"{unique}-1", of=of, reason="r"))
-    refused = await until_condition(bench.client, alone, "Ready", "False", reason="InvalidUsage")
-    condition = condition_of(refused, "Ready")
-    assert condition is not None and condition["message"].startswith("spec.of: a resource of another namespace")
+    chosen = side(matchLabels={"app": unique}, namespace=unique)
+    for elsewhere in (of, chosen):
+        with pytest.raises(Invalid) as refused:
+            await bench.client.create(usage(f"{unique}-1", of=elsewhere, reason="r"))
+        assert "a resource of another namespace can only be protected with by" in refused.value.message
     created = await bench.client.create(usage(f"{unique}-2", of=of, by=side(f"{unique}-by")))
     found = await until_condition(bench.client, created, "Ready")
     assert found["metadata"]["annotations"][DETAILS_ANNOTATION].endswith(
@@ -124,9 +138,8 @@ async def test_a_usage_of_another_namespace_needs_a_user_and_says_so(bench: Work
     )
     assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [using["metadata"]["uid"]]
     await until_marked(bench, used)
-    for each in (alone, created):
-        await deleted(bench, each)
-        await until_gone(bench, each)
+    await deleted(bench, created)
+    await until_gone(bench, created)
     await until_marked(bench, used, False)
     await deleted(bench, space)
 
@@ -249,5 +262,5 @@ async def test_a_usage_that_is_in_place_writes_nothing(bench: Workbench, unique:
     created = await bench.client.create(usage(unique, of=side(f"{unique}-of"), by=side(f"{unique}-by")))
     await until_condition(bench.client, created, "Ready")
     before = [await stored(bench, obj) for obj in (created, used, using)]
-    assert await controller.reconcile(ObjectKey("default", unique)) == Result()
+    assert await controller.reconcile(UsageKey("default", unique)) == Result()
     assert [await stored(bench, obj) for obj in (created, used, using)] == before

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from planform.cli.config import config_option
+from planform.cli.crossplane_flags import crossplane_flags, gates_from
 from planform.cli.durations import duration_option
-from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
 from planform.cli.up import parse_listen
 from planform.errors import UsageError
@@ -112,7 +112,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     default=None,
     help="Who runs functions: the cluster, this machine or somebody else.  [default: the cluster if we are in it]",
 )
-@gate_options
+@click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
 @duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
     "--max-concurrent-reconciles",
@@ -143,12 +143,17 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="A label of Compositions that makes no new revision, beside those of known tools; may end in *.",
 )
 @click.option(
-    "--debug-no-shortcuts",
-    is_flag=True,
-    help="To debug planform itself: reconcile XRs at every event, from what is stored, and ask every function again.",
+    "--activation",
+    "activations",
+    multiple=True,
+    metavar="PATTERN",
+    default=("*",),
+    show_default=True,
+    help="Definitions of managed resources that the default activation policy activates; an empty one means none.",
 )
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@crossplane_flags
 def controllers(**options: Any) -> None:
     """Run the control plane's controllers on a Kubernetes cluster.
 
@@ -159,6 +164,7 @@ def controllers(**options: Any) -> None:
     from planform.app import run_loop
     from planform.cluster import ClusterSettings
     from planform.composition.revisions import TOOL_LABELS
+    from planform.features import parse_gates
     from planform.reconcile.shards import parse_share
     from planform.telemetry.logs import set_up_logging
 
@@ -176,7 +182,7 @@ def controllers(**options: Any) -> None:
         data=options["data"],
         host=host,
         port=port,
-        features=gates_of(options),
+        features=parse_gates([*gates_from(options), *options["feature_gates"]]),
         poll_interval=options["poll_interval"],
         max_concurrent_reconciles=options["max_concurrent_reconciles"],
         lease_seconds=options["lease_duration"],
@@ -187,12 +193,14 @@ def controllers(**options: Any) -> None:
         otlp_endpoint=options["otlp_endpoint"],
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
-        shortcuts=not options["debug_no_shortcuts"],
+        activations=tuple(filter(None, options["activations"])),
         webhook=_webhook(options, namespace),
         share=parse_share(options["shards"]),
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),
     )
-    set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
+    set_up_logging(
+        sys.stderr, level="debug" if options["debug"] else options["log_level"], format=options["log_format"]
+    )
     run_loop(_prepare(settings) if options["prepare"] else _work(settings))
 
 

@@ -12,8 +12,8 @@ import click
 from click.core import ParameterSource
 
 from planform.cli.config import config_option
+from planform.cli.crossplane_flags import crossplane_flags, gates_from
 from planform.cli.durations import duration_option
-from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
 from planform.cli.places import default_data_directory
 from planform.errors import UsageError
@@ -49,7 +49,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="CSV of static bearer tokens: token,user,uid,groups.",
 )
-@gate_options
+@click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
 @duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
     "--max-concurrent-reconciles",
@@ -86,14 +86,19 @@ _LEVELS = ("debug", "info", "warning", "error")
     metavar="PATTERN",
     help="A label of Compositions that makes no new revision, beside those of known tools; may end in *.",
 )
-@click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
 @click.option(
-    "--debug-no-shortcuts",
-    is_flag=True,
-    help="To debug planform itself: reconcile XRs at every event, from what is stored, and ask every function again.",
+    "--activation",
+    "activations",
+    multiple=True,
+    metavar="PATTERN",
+    default=("*",),
+    show_default=True,
+    help="Definitions of managed resources that the default activation policy activates; an empty one means none.",
 )
+@click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@crossplane_flags
 @click.pass_context
 def up(context: click.Context, /, **options: Any) -> None:
     """Start a control plane on this machine.
@@ -103,6 +108,7 @@ def up(context: click.Context, /, **options: Any) -> None:
     """
     from planform.app import Settings, run_loop
     from planform.composition.revisions import TOOL_LABELS
+    from planform.features import parse_gates
     from planform.telemetry.logs import set_up_logging
 
     if options["ephemeral"] and context.get_parameter_source("data") is ParameterSource.COMMANDLINE:
@@ -116,7 +122,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         kubeconfig=options["kubeconfig"],
         tls_names=tuple(options["tls_names"]),
         token_file=options["token_file"],
-        features=gates_of(options),
+        features=parse_gates([*gates_from(options), *options["feature_gates"]]),
         poll_interval=options["poll_interval"],
         max_concurrent_reconciles=options["max_concurrent_reconciles"],
         synchronous="FULL" if options["durability"] == "full" else "NORMAL",
@@ -125,9 +131,11 @@ def up(context: click.Context, /, **options: Any) -> None:
         otlp_endpoint=options["otlp_endpoint"],
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
-        shortcuts=not options["debug_no_shortcuts"],
+        activations=tuple(filter(None, options["activations"])),
     )
-    set_up_logging(sys.stderr, level=options["log_level"], format=options["log_format"])
+    set_up_logging(
+        sys.stderr, level="debug" if options["debug"] else options["log_level"], format=options["log_format"]
+    )
     run_loop(_serve(settings))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import BLUEPRINTS_GROUP, EXTENSIONS_GROUP, OPERATIONS_GROUP
 from planform.client.protocol import Client
-from planform.composition.usages import IN_USE_LABEL
+from planform.composition.usages import IN_USE_LABEL, USAGES_WEBHOOK
 from planform.errors import AlreadyExists, Conflict, NotFound
 
 VALIDATING: Final = GroupVersionKind("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")
@@ -63,7 +63,7 @@ def configurations(address: Address, bundle: bytes) -> list[Object]:
     return [
         _configuration(
             VALIDATING,
-            _webhook("usages.planform.dev", ask, "Fail", [_rule("*", ["DELETE"], "*")], **in_use),
+            _webhook(USAGES_WEBHOOK, ask, "Fail", [_rule("*", ["DELETE"], "*")], **in_use),
             _webhook("pipelines.planform.dev", ask, "Ignore", [pipelines, operations]),
             _webhook("blueprints.planform.dev", ask, "Ignore", [blueprints]),
         ),

@@ -36,7 +36,7 @@ from planform.controllers.coexistence import require_sole_control
 from planform.controllers.sharing import PREFIX
 from planform.errors import AlreadyExists, NotFound
 from planform.features import FEATURES, FeatureGates
-from planform.memory import Searches
+from planform.memory import search_at_rest
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.reconcile.election import Election, Terms
 from planform.reconcile.gate import Gate
@@ -84,8 +84,7 @@ class ClusterSettings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
-    shortcuts: bool = True
-    """See `Workbench`."""
+    activations: tuple[str, ...] = ("*",)
     webhook: WebhookSettings | None = None
     """None: nothing is asked before a write."""
     share: Share = Share()  # noqa: RUF009  (frozen)
@@ -316,7 +315,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
             poll_interval=settings.poll_interval,
             phase_functions=settings.phase_functions,
             tool_labels=settings.tool_labels,
-            shortcuts=settings.shortcuts,
+            activations=settings.activations,
             authority=_authority(settings, clock),
             server=None,
             cluster=None if settings.function_runtime == "process" else ClusterRuntime(settings.namespace),
@@ -353,10 +352,7 @@ async def _opened(settings: ClusterSettings) -> AsyncIterator[tuple[Replica, int
             tracer = traces
         await ensure_namespace(coordination, settings.namespace)
         port = await stack.enter_async_context(open_endpoint(settings.host, settings.port, health, metrics))
-        searches = Searches()
-        lag = asyncio.create_task(
-            LoopLag(metrics, clock, at_rest=searches.at_rest, at_work=searches.at_work).run(), name="loop lag"
-        )
+        lag = asyncio.create_task(LoopLag(metrics, clock, at_rest=search_at_rest).run(), name="loop lag")
         stack.callback(lag.cancel)
         yield Replica(settings, clock, SystemRandom(), metrics, tracer, health, coordination), port
 

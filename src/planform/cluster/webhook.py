@@ -18,7 +18,7 @@ from random import Random
 from typing import Final
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import BLUEPRINT, CLUSTER_USAGE, SECRET, USAGE
+from planform.api.names import BLUEPRINT, SECRET, USAGE
 from planform.apiserver.admission import Admission
 from planform.apiserver.handler import failure, refusal
 from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
@@ -43,6 +43,7 @@ from planform.cluster.reviews import Verdict, judge, parse
 from planform.composition.usages import ATTEMPT_ANNOTATION, UsageInvalid, UsageKey, parse_usage
 from planform.controllers.actions import PhaseFunctions
 from planform.controllers.revision_guard import RevisionGuard
+from planform.controllers.usages import KINDS as USAGE_KINDS
 from planform.controllers.usages import MANAGER as USAGES
 from planform.controllers.usages import Attempt, UsageGuard, is_marked
 from planform.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, PlanformError, UsageError
@@ -119,7 +120,7 @@ class Reviewer:
 
     async def listen(self, watches: Watches) -> None:
         """Hear of what the plugins need to know; usages count as known when all there are have been told."""
-        told = [watches.subscribe(kind, self._usage_changed) for kind in (USAGE, CLUSTER_USAGE)]
+        told = [watches.subscribe(kind, self._usage_changed) for kind in USAGE_KINDS]
         watches.subscribe(BLUEPRINT, self._blueprints.heard)
         for subscription in told:
             await subscription.synced()
@@ -150,14 +151,16 @@ class Reviewer:
         kind, index = admission.kind, self._usages.index
         if index.protecting(kind.group, kind.kind, admission.namespace, admission.name):
             return
-        for usages in (USAGE, CLUSTER_USAGE) if admission.namespace else (CLUSTER_USAGE,):
+        for usages in USAGE_KINDS:
+            if usages == USAGE and not admission.namespace:
+                continue
             namespace = admission.namespace if usages == USAGE else ""
             async for page in list_pages(self._client, usages, namespace=namespace):
                 for usage in page.items:
                     self._usage_changed(Change("MODIFIED", usage))
 
     def _usage_changed(self, change: Change) -> None:
-        index, key = self._usages.index, UsageKey(*change.key)
+        index, key = self._usages.index, UsageKey.of(change.object)
         try:
             if change.type == "DELETED":
                 index.drop(key)

@@ -16,11 +16,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from planform.api.kinds import GroupVersionKind, Object, gvk, gvk_of
+from planform.api.names import CLUSTER_USAGE, EXTENSIONS_GROUP, LEGACY_USAGE, PROTECTION_GROUP, USAGE
 from planform.composition.xr import COMPOSITE_LABEL
 from planform.errors import ApiError, FieldError, PlanformError, naming
 
 IN_USE_LABEL: Final = "crossplane.io/in-use"
 DETAILS_ANNOTATION: Final = "crossplane.io/usage-details"
+USAGES_WEBHOOK: Final = "nousages.protection.crossplane.io"
+"""By which an API server refuses to delete what is in use; scripts know it by this name."""
 ATTEMPT_ANNOTATION: Final = "usage.crossplane.io/deletion-attempt-with-policy"
 
 
@@ -45,10 +48,21 @@ class InUse(ApiError):
 
 
 class UsageKey(NamedTuple):
-    """A usage by name; without a namespace it is a ClusterUsage."""
+    """A usage by name; without a namespace it is a ClusterUsage, or of the group in which those were Usages before."""
 
     namespace: str
     name: str
+    group: str = PROTECTION_GROUP
+
+    @property
+    def gvk(self) -> GroupVersionKind:
+        if self.group == EXTENSIONS_GROUP:
+            return LEGACY_USAGE
+        return USAGE if self.namespace else CLUSTER_USAGE
+
+    @classmethod
+    def of(cls, obj: Mapping[str, Any]) -> UsageKey:
+        return cls(_namespace(obj), obj["metadata"]["name"], gvk_of(obj).group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +101,7 @@ class Usage:
 
     @property
     def kind(self) -> str:
-        return "Usage" if self.key.namespace else "ClusterUsage"
+        return self.key.gvk.kind
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -153,14 +167,14 @@ def parse_usage(obj: Mapping[str, Any]) -> Usage:
         detail = (
             'a resource of another namespace can only be protected with "by"'
             if namespace
-            else "a ClusterUsage protects resources that have no namespace"
+            else f"a {UsageKey.of(obj).gvk.kind} protects resources that have no namespace"
         )
         errors.append(FieldError("spec.of", "FieldValueForbidden", detail))
     if errors:
         raise UsageInvalid(errors)
     owners = metadata.get("ownerReferences") or ()
     return Usage(
-        key=UsageKey(namespace, metadata["name"]),
+        key=UsageKey.of(obj),
         uid=metadata.get("uid") or "",
         of=of,
         by=by,
@@ -213,7 +227,7 @@ def choose(usage: Usage, side: Side, candidates: Iterable[Mapping[str, Any]]) ->
 def could_be(usage: Usage, side: Side, obj: Mapping[str, Any]) -> bool:
     """Whether an object of the side's kind is what its selector asks for."""
     labels = obj["metadata"].get("labels") or {}
-    if _namespace(obj) != side.namespace:
+    if side.namespace and _namespace(obj) not in ("", side.namespace):
         return False
     if side.same_controller and (not usage.controller_uid or controller_uid(obj) != usage.controller_uid):
         return False
@@ -260,10 +274,11 @@ def refusal(protecting: Sequence[Usage]) -> str:
     return f'This resource is in-use by {count}, including the {first.kind} "{first.key.name}"{place}{user}{reason}.'
 
 
-def in_use(group: str, plural: str, name: str, protecting: Sequence[Usage]) -> InUse:
-    """The refusal as an answer of the API."""
+def in_use(group: str, plural: str, name: str, protecting: Sequence[Usage], *, said_by: str = "") -> InUse:
+    """The refusal as an answer of the API; `said_by` is the webhook that an API server would name as its source."""
+    source = f'admission webhook "{said_by}" denied the request: ' if said_by else ""
     return InUse(
-        refusal(protecting),
+        source + refusal(protecting),
         details=naming(group, plural, name),
         hint=f"delete what uses it, or the {protecting[0].kind} itself, first",
     )
@@ -332,7 +347,7 @@ class UsageIndex:
         of = usage.of
         return (
             (of.gvk.group, of.gvk.kind, of.name) == (group, kind, name)
-            and namespace == of.namespace
+            and namespace in ("", of.namespace)
             and usage.uid not in self._released
         )
 
@@ -372,7 +387,7 @@ def _matters(usage: Usage, obj: Mapping[str, Any], *, gone: bool) -> bool:
     for side in usage.sides:
         if (side.gvk.group, side.gvk.kind, side.name) != (kind.group, kind.kind, metadata["name"]):
             continue
-        if _namespace(obj) != side.namespace:
+        if _namespace(obj) not in ("", side.namespace):
             continue
         if gone:
             return True

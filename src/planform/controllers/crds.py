@@ -169,7 +169,8 @@ async def _until_established(client: Client, waiting: dict[str, str]) -> None:
 async def _until_served(client: Client, crd: Object, waiting: dict[str, str], clock: Clock) -> None:
     """A real API server serves a kind a moment after it has said that it does, and then in all versions."""
     spec, name = crd["spec"], crd["metadata"]["name"]
-    version = next(version for version in spec["versions"] if version["served"] and not version.get("deprecated"))
+    served = [version for version in spec["versions"] if version["served"]]
+    version = min(served, key=lambda each: bool(each.get("deprecated")))
     gvk = GroupVersionKind(spec["group"], version["name"], spec["names"]["kind"])
     waiting[name] = "established, but not found"
     while name in waiting:

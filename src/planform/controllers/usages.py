@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.names import CLUSTER_USAGE, USAGE, USAGE_FINALIZER
+from planform.api.names import CLUSTER_USAGE, LEGACY_USAGE, USAGE, USAGE_FINALIZER
 from planform.apiserver.admission import Admission
-from planform.client.informer import Change, ObjectKey, list_pages
+from planform.client.informer import Change, list_pages
 from planform.client.protocol import Patch, PatchType, Propagation
 from planform.composition.usages import (
     ATTEMPT_ANNOTATION,
@@ -42,7 +42,8 @@ from planform.reconcile.sources import Source
 
 NAME: Final = "usages"
 MANAGER: Final = "protection.crossplane.io/usage"
-_EVERYTHING: Final = ObjectKey("", "")
+KINDS: Final = (USAGE, CLUSTER_USAGE, LEGACY_USAGE)
+_EVERYTHING: Final = UsageKey("", "")
 """A key of no usage: reconciling it waits until the index is complete, also where there are no usages at all."""
 
 
@@ -58,10 +59,12 @@ class UsageGuard:
     """The admission plugin. It must exist before the engine does; the controller feeds it and listens to it.
 
     A plugin may not wait, so a refused deletion is told to `on_attempt`, and the controller records it on the object.
+    Within an API server of ours it speaks as the webhook that it would be elsewhere (`said_by`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, said_by: str = "") -> None:
         self.index = UsageIndex()
+        self._said_by = said_by
         self.on_attempt: Callable[[Attempt], None] = lambda _: None
 
     def admit(self, admission: Admission, /) -> None:
@@ -83,7 +86,7 @@ class UsageGuard:
             uid = admission.old["metadata"]["uid"]
             policy = admission.propagation or Propagation.BACKGROUND
             self.on_attempt(Attempt(uid, policy, protecting[0].key))
-        raise in_use(kind.group, kind.plural, name, protecting)
+        raise in_use(kind.group, kind.plural, name, protecting, said_by=self._said_by)
 
 
 class _NotThere(PlanformError):
@@ -95,29 +98,29 @@ class _NotThere(PlanformError):
 
 
 class UsageController:
-    """Serves both kinds. A key without a namespace is a ClusterUsage."""
+    """Serves all kinds of usages."""
 
     def __init__(self, bench: Workbench, guard: UsageGuard | None = None) -> None:
         self._bench = bench
         self._client = bench.client
         self._guard = guard if guard is not None else UsageGuard()
         self._index = self._guard.index
-        self._watched: dict[GroupVersionKind, Source[ObjectKey]] = {}
+        self._watched: dict[GroupVersionKind, Source[UsageKey]] = {}
         self._attempts: dict[str, Propagation] = {}  # by uid of the object, until they are recorded on it
 
     def start(self) -> None:
         """Run on the bench's plane; starting twice is starting once."""
         controller = self._bench.controller(NAME, self.reconcile)
-        sources = [Source(kind, self._usage_changed) for kind in (USAGE, CLUSTER_USAGE)]
+        sources = [Source(kind, self._usage_changed) for kind in KINDS]
         if self._bench.plane.start(controller, sources):
             controller.queue.add(_EVERYTHING, priority=Priority.USER)
             self._guard.on_attempt = lambda attempt: self._attempted(attempt, controller.queue)
 
     # -- what wakes it
 
-    def _usage_changed(self, change: Change) -> Iterable[ObjectKey]:
+    def _usage_changed(self, change: Change) -> Iterable[UsageKey]:
         """Keep the index true, then have the usage looked at."""
-        key = UsageKey(*change.key)
+        key = UsageKey.of(change.object)
         try:
             if change.type == "DELETED":
                 self._index.drop(key)
@@ -127,17 +130,16 @@ class UsageController:
             self._index.drop(key)
         for kind in [kind for kind in self._watched if not self._index.mentions(kind)]:
             self._bench.plane.unwatch(NAME, self._watched.pop(kind))
-        return (change.key,)
+        return (key,)
 
-    def _attempted(self, attempt: Attempt, queue: WorkQueue[ObjectKey]) -> None:
+    def _attempted(self, attempt: Attempt, queue: WorkQueue[UsageKey]) -> None:
         self._attempts[attempt.uid] = attempt.policy
-        queue.add(ObjectKey(*attempt.usage))
+        queue.add(attempt.usage)
 
-    def _object_changed(self, change: Change) -> Iterator[ObjectKey]:
+    def _object_changed(self, change: Change) -> Iterator[UsageKey]:
         if change.type == "DELETED":
             self._attempts.pop(change.object["metadata"]["uid"], None)
-        for key in self._index.concerned(change.object, gone=change.type == "DELETED"):
-            yield ObjectKey(*key)
+        yield from self._index.concerned(change.object, gone=change.type == "DELETED")
 
     def _watch(self, usage: Usage) -> bool:
         """Watch what the usage is about; whether that began just now."""
@@ -150,16 +152,15 @@ class UsageController:
 
     # -- the loop
 
-    async def reconcile(self, key: ObjectKey) -> Result:
+    async def reconcile(self, key: UsageKey) -> Result:
         """Bring one usage, and the mark on what it protects, to what they should be."""
         if not self._index.is_complete:  # until then nothing but the usages themselves is watched
             await self._bench.plane.synced(NAME)
             self._index.is_complete = True
         if key == _EVERYTHING:
             return Result()
-        kind = USAGE if key.namespace else CLUSTER_USAGE
         try:
-            obj = await self._client.get(kind, key.name, namespace=key.namespace)
+            obj = await self._client.get(key.gvk, key.name, namespace=key.namespace)
         except NotFound:
             return Result()
         try:
@@ -249,17 +250,14 @@ class UsageController:
             raise _NotThere("ResourceNotFound", f"{path}: {error}") from error
 
     async def _namespace_of(self, usage: Usage, side: Side, path: str) -> str:
-        """Where to look for an object. A ClusterUsage has no namespace to look in, and a Usage has only namespaces: who
-        may write to one namespace shall not hold what belongs to all of them."""
+        """Where to look for an object; a ClusterUsage has no namespace to look in."""
         try:
             kind = await self._client.kind(side.gvk)
         except NotFound as error:
             raise _NotThere("KindNotServed", f"{path}: {error}") from error
         if kind.namespaced and not usage.key.namespace:
-            raise _NotThere("InvalidUsage", f"{path}: {kind.kind} has a namespace; use a Usage, not a ClusterUsage")
-        if usage.key.namespace and not kind.namespaced:
-            raise _NotThere("InvalidUsage", f"{path}: {kind.kind} has no namespace; use a ClusterUsage, not a Usage")
-        return side.namespace
+            raise _NotThere("InvalidUsage", f"{path}: {kind.kind} has a namespace; use a Usage, not a {usage.kind}")
+        return side.namespace if kind.namespaced else ""
 
     async def _bind(self, obj: Object, usage: Usage, using: Object | None) -> Object:
         """Finalizer, details and owner, in one write if any of them differs."""

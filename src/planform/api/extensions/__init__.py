@@ -7,6 +7,7 @@ from functools import cache
 from planform.api.extensions.blueprints import action_set, blueprint, profile
 from planform.api.extensions.compositions import composition, composition_revision, environment_config
 from planform.api.extensions.definitions import composite_resource_definition
+from planform.api.extensions.managed import activation_policy, managed_resource_definition
 from planform.api.extensions.nop import cluster_nop_resource, nop_resource
 from planform.api.extensions.operations import cron_operation, operation, watch_operation
 from planform.api.extensions.package_settings import deployment_runtime_config, image_config, lock
@@ -19,7 +20,7 @@ from planform.api.extensions.packages import (
     provider_revision,
 )
 from planform.api.extensions.policies import policies
-from planform.api.extensions.protection import cluster_usage, usage
+from planform.api.extensions.protection import cluster_usage, legacy_usage, usage
 from planform.api.kinds import Object
 
 __all__ = ["crds", "policies"]
@@ -43,6 +44,9 @@ def _made() -> tuple[Object, ...]:
         lock(),
         usage(),
         cluster_usage(),
+        legacy_usage(),
+        managed_resource_definition(),
+        activation_policy(),
         operation(),
         cron_operation(),
         watch_operation(),

@@ -1,4 +1,4 @@
-"""Usage and ClusterUsage: who uses a resource, and why it must not be deleted."""
+"""Usage and ClusterUsage, and the Usage they replace: who uses a resource, and why it must not be deleted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from planform.api.extensions.vocabulary import (
     version,
 )
 from planform.api.kinds import Object
-from planform.api.names import CLUSTER_USAGE, PROTECTION_GROUP, USAGE
+from planform.api.names import CLUSTER_USAGE, EXTENSIONS_GROUP, LEGACY_USAGE, PROTECTION_GROUP, USAGE
 
+_AT_HOME = (
+    "has(self.by) || ((!has(self.of.resourceRef) || !has(self.of.resourceRef.__namespace__)) && "
+    "(!has(self.of.resourceSelector) || !has(self.of.resourceSelector.__namespace__)))"
+)
 _COLUMNS = [column("DETAILS", r".metadata.annotations.crossplane\.io/usage-details"), condition_column("Ready")]
 
 
@@ -34,6 +38,22 @@ def cluster_usage() -> Object:
     return crd(PROTECTION_GROUP, CLUSTER_USAGE.kind, [version("v1beta1", schema, _COLUMNS, storage=True)])
 
 
+def legacy_usage() -> Object:
+    """What ClusterUsage was called before, for the manifests and functions that still make it."""
+    schema = _schema("Keeps a cluster-scoped resource from being deleted while it is used.", elsewhere=False)
+    versions = [
+        version(name, schema, _COLUMNS, storage=name == LEGACY_USAGE.version, deprecated=_MOVED.format(name))
+        for name in ("v1alpha1", LEGACY_USAGE.version)
+    ]
+    return crd(EXTENSIONS_GROUP, LEGACY_USAGE.kind, versions)
+
+
+_MOVED = (
+    f"{EXTENSIONS_GROUP}/{{}} {LEGACY_USAGE.kind} is deprecated; "
+    f"use {CLUSTER_USAGE.api_version} {USAGE.kind} or {CLUSTER_USAGE.kind}"
+)
+
+
 def _schema(says: str, *, elsewhere: bool) -> Schema:
     fields = {
         "of": _side("The resource that is used.", elsewhere=elsewhere),
@@ -41,12 +61,10 @@ def _schema(says: str, *, elsewhere: bool) -> Schema:
         "reason": text("Why the resource must stay, for whoever tries to delete it.", shortest=1),
         "replayDeletion": flag("Whether a deletion that was refused is repeated once it is allowed."),
     }
-    spec = record(
-        "What uses what.",
-        fields,
-        required=["of"],
-        rules=[rule("has(self.by) || has(self.reason)", "one of by and reason is needed")],
-    )
+    rules = [rule("has(self.by) || has(self.reason)", "one of by and reason is needed")]
+    if elsewhere:
+        rules.append(rule(_AT_HOME, "a resource of another namespace can only be protected with by"))
+    spec = record("What uses what.", fields, required=["of"], rules=rules)
     return root(says, {"spec": spec, "status": status("What has become of the usage.")}, required=["spec"])
 
 

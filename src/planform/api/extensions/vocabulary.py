@@ -235,9 +235,10 @@ def crd(
     scope: Literal["Cluster", "Namespaced"] = "Cluster",
     short: Sequence[str] = (),
     categories: Sequence[str] = ("crossplane",),
+    plural: str = "",
 ) -> Object:
     """The CustomResourceDefinition, complete as a server gives it back, so that the two can be compared."""
-    plural = f"{kind.lower()}s"
+    plural = plural or f"{kind.lower()}s"
     names: Object = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     if short:
         names["shortNames"] = list(short)
