@@ -229,13 +229,16 @@ class OperationController:
     async def _failed(
         self, operation: Object, failures: int, message: str, *, for_good: bool = False, **more: Any
     ) -> Result:
-        """Record one failure more, and come back unless it was the last that is allowed."""
+        """Record one failure more, and come back unless it was the last that is allowed.
+
+        An Operation that has failed for good is as it should be: there is nothing left to reconcile.
+        """
         failures += 1
         over = for_good or failures >= attempts_allowed(operation["spec"])
         await self._record(
             operation,
             [
-                XrCondition("Synced", "False", "ReconcileError", message),
+                SYNCED if over else XrCondition("Synced", "False", "ReconcileError", message),
                 XrCondition("Succeeded", "False" if over else "Unknown", Reason.ERROR, message),
             ],
             failures=failures,

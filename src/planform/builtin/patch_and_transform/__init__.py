@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from planform.builtin.bookkeeping import sees_bookkeeping
+from planform.builtin.bookkeeping import patches_see_bookkeeping
 from planform.builtin.compiled import CompiledFunction, Program
-from planform.builtin.inputs import InputError, check_kind, convert_input, refuse_invalid
+from planform.builtin.inputs import check_kind, convert_input, refuse_invalid
 from planform.builtin.patch_and_transform.inputs import FREE_FORM, Resources
 from planform.builtin.patch_and_transform.native import modernise
-from planform.builtin.patch_and_transform.reads import fields_read
 from planform.builtin.patch_and_transform.rendering import compile_program
 from planform.builtin.patch_and_transform.validation import input_errors
 
@@ -22,14 +21,10 @@ _CURRENT: Final = ("pt.fn.crossplane.io/v1beta1", "Resources")
 _NATIVE: Final = ("apiextensions.crossplane.io/v1", "Resources")
 
 
-def _parse(value: Any) -> Resources:
+def _compile(value: Any) -> Program:
     if check_kind(value, _CURRENT, _NATIVE) == _NATIVE:
         value = modernise(value)
-    return convert_input(value, Resources, free_form=FREE_FORM)
-
-
-def _compile(value: Any) -> Program:
-    spec = _parse(value)
+    spec = convert_input(value, Resources, free_form=FREE_FORM)
     refuse_invalid(input_errors(spec))
     return compile_program(spec)
 
@@ -37,8 +32,9 @@ def _compile(value: Any) -> Program:
 def _sees_bookkeeping(value: Any) -> bool:
     """Whether some patch takes from the XR what the control plane keeps there; True of an input that is none."""
     try:
-        return any(map(sees_bookkeeping, fields_read(_parse(value))))
-    except InputError:
+        sections = [*value.get("resources", ()), *value.get("patchSets", ()), value.get("environment") or {}]
+        return any(patches_see_bookkeeping(each.get("patches") or ()) for each in sections)
+    except (AttributeError, TypeError):
         return True
 
 

@@ -18,7 +18,6 @@ from planform.builtin.starlark.answers import read_response, request_dict
 from planform.builtin.starlark.engine import FILE, Budget, ScriptError, call_main, check_engine
 from planform.builtin.workers import WorkerGone, Workers
 from planform.errors import FieldError
-from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
 from planform.machinery.names import invalid
 
@@ -45,13 +44,11 @@ class Starlark:
     def __init__(self) -> None:
         self._workers = Workers(__name__, memory=MEMORY)
 
-    async def run(
-        self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = MAX_ANSWER_SIZE
-    ) -> FunctionResponse:
+    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
         try:
             _read(request.input)
             check_engine()
-            return await self._workers.call(request, seconds=min(SECONDS + _GRACE, timeout), most=max_answer_size)
+            return await self._workers.call(request, seconds=min(SECONDS + _GRACE, timeout))
         except InputError as error:
             return _fatal(request, str(error))
         except ScriptError as error:

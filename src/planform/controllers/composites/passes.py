@@ -134,14 +134,7 @@ class CompositeReconciler:
         chosen = await choose(self._fleet, self._tools.compositions, key, xr, self._bench.clock)
         steps = self._parsed(chosen)
         heed = partial(self._fleet.heed, key, xr["metadata"]["uid"])
-        observed = await observe(
-            self._client,
-            xr,
-            self._definition.style,
-            heed,
-            one_by_one=self._bench.reads_at_once,
-            confined=self._is_confined,
-        )
+        observed = await observe(self._client, xr, self._definition.style, heed, one_by_one=self._bench.reads_at_once)
         pipelines = self._tools.pipelines
         work = Pass(
             key=key,
@@ -302,7 +295,7 @@ class CompositeReconciler:
         # No digest tells of what is on its way out under a name that was given anew; its reference is to go with it.
         waits = bool(work.observed.leftovers)
         rested = not wrote and not waits  # what was put right may go wrong in the same way again
-        is_blind = self._bench.shortcuts and not waits and work.is_blind(outcome, self._tools.pipelines.is_blind)
+        is_blind = not waits and work.is_blind(outcome, self._tools.pipelines.is_blind)
         left = version_left(before, work.xr, told or work.xr) if is_blind else ""
         depends = work.dependencies() | {named(each, work.xr) for each in (*decided.references, *watched)}
         expires = None if outcome.ttl is None else self._bench.clock.now().timestamp() + outcome.ttl
@@ -428,12 +421,8 @@ class CompositeReconciler:
         after = min(waits) * self._bench.rng.uniform(0.9, 1.1) if waits else None
         return Result(requeue_after=after, rests_at=rests_at)
 
-    @property
-    def _is_confined(self) -> bool:
-        return self._bench.features.enabled("ConfineNamespacedReads")
-
     def _read_settings(self, xr: Object) -> ReadSettings:
-        if not self._is_confined:
+        if not self._bench.features.enabled("ConfineNamespacedReads"):
             return self._reads
         return replace(self._reads, confined_to=xr["metadata"].get("namespace") or "")
 

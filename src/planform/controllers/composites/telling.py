@@ -61,7 +61,7 @@ class Teller:
         status = status_of(
             xr,
             desired=desired,
-            conditions=[*conditions, *self._responsive(key_of(xr), xr)],
+            conditions=[*conditions, *self._responsive(key_of(xr))],
             problems=problems,
             now=self._bench.timestamp(),
             machinery=fields,
@@ -131,13 +131,12 @@ class Teller:
     async def held_back(self, key: ObjectKey, xr: Object) -> None:
         """The thrash guard keeps the XR waiting."""
         self.event(xr, "Warning", "WatchCircuitOpen", self._fleet.guard.reason(key))
-        await self.conditions(xr, *self._responsive(key, xr))
+        await self.conditions(xr, *self._responsive(key))
 
     async def released(self, key: ObjectKey, xr: Object) -> None:
         """The thrash guard keeps the XR waiting no longer; says so if it said that it does."""
-        responsive = self._responsive(key, xr)
-        if responsive:
-            await self.conditions(xr, *responsive)
+        if any(each["type"] == RESPONSIVE for each in (xr.get("status") or {}).get("conditions") or ()):
+            await self.conditions(xr, *self._responsive(key))
 
     async def paused(self, xr: Object) -> None:
         text = "Reconciliation is paused via the pause annotation"
@@ -150,13 +149,12 @@ class Teller:
             self._bench.client, xr, conditions, now=self._bench.timestamp(), manager=COMPOSITE_MANAGER
         )
 
-    def _responsive(self, key: ObjectKey, xr: Object) -> list[XrCondition]:
-        """Said only once there was something to say: an XR that never thrashed has no such condition."""
+    def _responsive(self, key: ObjectKey) -> list[XrCondition]:
+        """Whether the thrash guard lets the XR follow what it watches."""
         why = self._fleet.guard.reason(key)
         if why:
             return [XrCondition(RESPONSIVE, "False", "WatchCircuitOpen", why)]
-        known = any(each["type"] == RESPONSIVE for each in (xr.get("status") or {}).get("conditions") or ())
-        return [XrCondition(RESPONSIVE, "True", "WatchCircuitClosed")] if known else []
+        return [XrCondition(RESPONSIVE, "True", "WatchCircuitClosed")]
 
     async def _claim(self, xr: Object) -> Object | None:
         """The XR's claim; None if it has none, or it is gone."""
