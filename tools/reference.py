@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import yaml
 
 from planform.api.builtin import BUILTIN_KINDS, kubernetes_version
 from planform.api.extensions import crds
@@ -38,6 +39,7 @@ from planform.store import HistoryLimits
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
+DIFFERENCES: Final = FOLDER / "differences-from-crossplane.md"
 GUIDES: Final = ROOT / "docs" / "how-to"
 _MADE: Final = "<!-- Written by tools/reference.py. Change the code, then run it again. -->"
 
@@ -118,7 +120,8 @@ def pages() -> dict[Path, str]:
         FOLDER / "index.md": _contents(FOLDER, "Reference", "What there is, by subject."),
         GUIDES / "index.md": _contents(GUIDES, "How-to guides", "One goal each; their commands are run by the tests."),
     }
-    return {path: "\n".join([_MADE, "", *lines]).rstrip("\n") + "\n" for path, lines in made.items()}
+    whole = {path: "\n".join([_MADE, "", *lines]).rstrip("\n") + "\n" for path, lines in made.items()}
+    return {**whole, DIFFERENCES: _with_differences(DIFFERENCES.read_text())}
 
 
 # -- what the code says
@@ -469,6 +472,21 @@ def _limit_table(limits: Any) -> Iterator[str]:
             raise Unexplained(f"{type(limits).__name__}.{field.name}: say in a docstring below it what it is for")
         rows.append((f"`{field.name}`", _amount(field.name, getattr(limits, field.name)), _cell(said[field.name])))
     yield from _table(("limit", "value", "what happens"), rows)
+
+
+def _with_differences(page: str) -> str:
+    """The page on differences from Crossplane, with what the tests compare of built-in functions between its marks."""
+    before, start, rest = page.partition("<!-- built-in functions: made by tools/reference.py -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    if not start or not end:
+        raise Unexplained(f"{DIFFERENCES.name}: the marks of the table of built-in functions are missing")
+    entries = yaml.safe_load((ROOT / "tests" / "interop" / "improvements.yaml").read_text())
+    rows = [
+        (f'<a id="{entry["id"]}"></a>`{entry["id"]}`', entry["function"], entry["name"], entry["why"])
+        for entry in sorted(entries, key=lambda entry: (entry["function"].split(", ")[0], entry["id"]))
+    ]
+    lines = _table(("id", "functions", "here", "because"), rows)
+    return before + start + "\n".join(["", *lines, ""]) + end + after
 
 
 def _contents(folder: Path, title: str, introduction: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ ENTRIES = [
     for entry in yaml.safe_load((Path(__file__).parent / "improvements.yaml").read_text())
     if entry["function"] == "patch-and-transform"
 ]
-RULES = {entry["rule"] for entry in ENTRIES if "rule" in entry}
+RULES = {entry["id"] for entry in ENTRIES}
 
 _UNDECODABLE = re.compile(
     r"could not resolve: (string is not valid base64|the text is not JSON|invalid character|unexpected end of JSON).*"

@@ -80,7 +80,9 @@ def test_another_context_key_may_be_chosen_even_that_of_the_environment() -> Non
 
 
 def test_a_resource_that_is_not_found_is_fatal_or_absent_if_optional() -> None:
-    assert fatal(run(spec(one()), one=[])) == 'cannot find ConfigMap "cm"'
+    assert fatal(run(spec(one()), one=[])) == (
+        'verifying and sorting extra resources: Required extra resource "one" not found'
+    )
     assert names(run(spec(one(), policy={"resolution": "Optional"}), one=[])) == {}
 
 
@@ -100,7 +102,7 @@ def test_a_selector_without_labels_asks_for_nothing_and_gives_an_empty_list() ->
         ({}, ["a", "b", "c"]),
         ({"maxMatch": 2}, ["a", "b"]),
         ({"minMatch": 3}, ["a", "b", "c"]),
-        ({"minMatch": 4}, "expected at least 4 of ConfigMap to match the selector, found 3"),
+        ({"minMatch": 4}, 'verifying and sorting extra resources: expected at least 4 extra resources "many", got 3'),
     ],
 )
 def test_bounds_of_a_selector(bounds: Object, result: Any) -> None:
@@ -112,22 +114,33 @@ def test_bounds_of_a_selector(bounds: Object, result: Any) -> None:
     ("entered", "problem"),
     [
         (None, "the step has no input"),
-        (spec(), "spec.extraResources: Required value"),
-        (
-            spec(
-                one(""),
-            ),
-            "spec.extraResources[0].into: Required value",
-        ),
-        (spec(one(), one()), 'spec.extraResources[1].into: Duplicate value: "one"'),
-        (spec({**one(), "kind": ""}), "spec.extraResources[0].kind: Required value"),
-        (spec({**one(), "apiVersion": ""}), "spec.extraResources[0].apiVersion: Required value"),
-        (spec(entry("x")), "spec.extraResources[0].ref.name: Required value"),
-        (spec(one(), context={"key": ""}), "spec.context.key: Required value"),
+        (spec(entry("x")), "spec.extraResources[0].ref: Required value"),
         (spec(one(toFieldPath="x")), 'unknown field "toFieldPath"'),
         (spec(many(mode="Single")), 'unknown field "mode"'),
-        (spec(one(), policy={"resolution": "X"}), 'spec.policy.resolution: Invalid value: "X"'),
     ],
 )
 def test_a_wrong_input_is_fatal(entered: Object | None, problem: str) -> None:
     assert problem in fatal(run(entered))
+
+
+@pytest.mark.parametrize(
+    ("entered", "mistake"),
+    [
+        (spec(one(), one()), 'spec.extraResources[1].into: "one" is used twice'),
+        (spec({**one(), "kind": ""}), "spec.extraResources[0].kind: is missing"),
+        (spec({**one(), "apiVersion": ""}), "spec.extraResources[0].apiVersion: is missing"),
+        (spec(many(maxMatch=0)), "spec.extraResources[0].selector.maxMatch: 0 selects nothing"),
+    ],
+)
+def test_what_upstream_accepts_and_nobody_can_mean_is_a_warning(entered: Object, mistake: str) -> None:
+    response = run(entered)
+    assert response.fatal is None
+    assert [each.message.startswith(mistake) for each in response.results] == [True]
+
+
+def test_nothing_asked_for_changes_nothing() -> None:
+    assert run(spec(), context={KEY: {"old": []}}).context == {KEY: {"old": []}}
+
+
+def test_the_context_key_may_be_empty() -> None:
+    assert names(run(spec(one(), context={"key": ""}), one=[found("cm")]), "") == {"one": ["cm"]}

@@ -143,7 +143,6 @@ def test_a_list_of_templates_is_one_text_with_separators() -> None:
         ({"source": "Environment", "environment": {"key": "five"}}, 'key "five" is not a string'),
         ({"source": "Inline", "inline": "a", "options": ["missingkey=never"]}, "options[0]: Invalid value"),
         ({"source": "Inline", "inline": {"template": "a", "options": []}}, 'object contains unknown field "options"'),
-        ({"kind": "Helm"}, "expected GoTemplate (gotemplating.fn.crossplane.io/v1beta1)"),
     ],
 )
 def test_an_input_that_makes_no_sense_is_refused(given: Object, problem: str) -> None:

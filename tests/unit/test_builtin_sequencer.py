@@ -117,9 +117,10 @@ def test_a_condition_decides_whether_a_sequence_holds() -> None:
     response = run(spec(rule), desired, xr={"spec": {"ordered": False}})
     assert list(response.desired.resources) == ["a", "b"]
     assert told(response) == [
-        "Skipping a sequence because its condition is false: observed.composite.resource.spec.ordered"
+        'Skipping sequence [a b]: condition "observed.composite.resource.spec.ordered" evaluated to false'
     ]
-    assert "cannot evaluate the condition" in fatal(run(spec(rule), desired))
+    assert "for sequence [a b]: cannot evaluate CEL condition: no such key" in fatal(run(spec(rule), desired))
+    assert "is not bool" in fatal(run(spec(rule), desired, xr={"spec": {"ordered": 1}}))
     by_state = {
         "sequence": ["a", "b"],
         "condition": "desired.resources['a'].ready == 0 && !('a' in observed.resources)",
@@ -189,6 +190,13 @@ def test_what_is_no_longer_desired_or_does_not_exist_is_not_protected() -> None:
     assert kept(entered, {"a": True, "b": True}, observed=["a"]) == ["a", "b"]
 
 
+def test_usages_do_not_wait_for_the_rules_that_come_after() -> None:
+    """The patterns of both rules match the names of usages, which must protect from the first reconcile on."""
+    entered = spec(["a", "b"], ["c", ".*-usage"], ["b.*", "d"], enableDeletionSequencing=True)
+    response = run(entered, {"a": True, "b": True, "c": False, "d": True}, observed=["a", "b"])
+    assert list(response.desired.resources) == ["a", "b", "c", "d", "b-a-usage"]
+
+
 def test_usages_are_not_users() -> None:
     observed = {"a": thing("a"), "x-usage": thing("u", kind="ClusterUsage")}
     entered = spec(["a", ".*"], enableDeletionSequencing=True)
@@ -222,19 +230,23 @@ def test_a_ttl_is_passed_on_if_one_is_asked_for() -> None:
     ("entered", "problem"),
     [
         (None, "the step has no input"),
-        (spec(["a", "("]), 'rules[0].sequence[1]: Invalid value: "(": error parsing regexp'),
-        (spec(["a)b("]), 'rules[0].sequence[0]: Invalid value: "a)b(": error parsing regexp'),
+        (spec(["(", "a"]), "cannot compile regex (: error parsing regexp: missing closing ): `(`"),
+        (spec(["a)b(", "a"]), "cannot compile regex a)b(: error parsing regexp"),
         (
             spec({"sequence": ["a"], "createOnly": True, "deleteOnly": True}),
-            "rules[0].deleteOnly: Invalid value: true: createOnly and deleteOnly exclude each other",
+            "rule for sequence [a] cannot have both deleteOnly and createOnly set to true",
         ),
-        (spec({"sequence": ["a"], "condition": "1 +"}), "rules[0].condition: Invalid value"),
-        (spec({"sequence": ["a"], "condition": "1 + 1"}), "must be a condition, but gives int"),
-        (spec(usageVersion="v3"), 'usageVersion: Invalid value: "v3"'),
-        (spec(cacheTTL="x"), 'cacheTTL: Invalid value: "x"'),
-        (spec({"sequence": "a"}), 'rules[0].sequence: expected "array", got "str"'),
+        (spec({"sequence": ["a"], "condition": "1 +"}), "for sequence [a]: cannot parse CEL condition"),
+        (spec({"sequence": ["a"], "condition": "1 + 1"}), "CEL condition must evaluate to bool, got int"),
+        (spec(cacheTTL="x"), 'cannot set cacheTTL: time: invalid duration "x"'),
+        (spec({"sequence": "a"}), "rules[0].sequence: expected a list, got a string"),
         (spec(extra=1), 'unknown field "extra"'),
     ],
 )
 def test_a_wrong_input_is_fatal(entered: Object | None, problem: str) -> None:
     assert problem in fatal(run(entered))
+
+
+def test_an_unknown_version_of_usages_is_a_warning() -> None:
+    response = run(spec(usageVersion="v3"))
+    assert [each.message for each in response.results] == ['usageVersion: "v3" is neither v2 nor v1, and counts as v2']

@@ -260,7 +260,6 @@ def test_what_goes_wrong_in_a_script_is_told_with_its_place(script: str, message
         (entered(""), "script: Required value"),
         (entered("x", scripts=1), 'object contains unknown field "scripts"'),
         (entered("x", modules={"script.star": ""}), "is what the script itself is called"),
-        ({**entered("x"), "kind": "StarlarkInput"}, "expected StarlarkScript (starlark.fn.planform.dev/v1)"),
     ],
 )
 def test_an_input_that_makes_no_sense_is_refused(given: Object, problem: str) -> None:

@@ -65,6 +65,7 @@ def matches(matcher: Object, **more: Any) -> bool:
 
 
 FAILING = {"type": "Synced", "status": "False"}
+ALWAYS: Object = {"resources": [{"name": "net"}], "conditions": [{"type": "Synced", "message": "(?P<All>.*)"}]}
 READY = {"type": "Ready", "status": "True"}
 
 
@@ -146,9 +147,9 @@ def test_what_a_pattern_caught_can_be_told() -> None:
 
 
 def test_the_first_to_set_a_condition_wins_unless_a_later_one_forces_it() -> None:
-    hooks = [hook(None, message="first"), hook(None, message="second"), hook(None, kind="Other", message="third")]
+    hooks = [hook(ALWAYS, message="first"), hook(ALWAYS, message="second"), hook(ALWAYS, kind="Other", message="third")]
     assert [each.message for each in run(entered(*hooks)).conditions] == ["first", "third", ""]
-    forced = [*hooks, hook(None, message="fourth", force=True)]
+    forced = [*hooks, hook(ALWAYS, message="fourth", force=True)]
     assert [each.message for each in run(entered(*forced)).conditions] == ["fourth", "third", ""]
 
 
@@ -157,22 +158,29 @@ def test_the_first_to_set_a_condition_wins_unless_a_later_one_forces_it() -> Non
     [
         (None, "InputFailure", "the step has no input"),
         ({**entered(), "hooks": []}, "InputFailure", 'unknown field "hooks"'),
-        (entered({"matchers": [{"type": "Some"}]}), "InputFailure", "must be one of AllResourcesMatchAllConditions"),
-        (entered(hook(None, target="Claim")), "InputFailure", "must be Composite or CompositeAndClaim"),
-        (entered({"setConditions": [{}]}), "InputFailure", "setConditions[0].condition.type: Required value"),
-        (entered({"createEvents": [{"event": {"type": "Loud"}}]}), "InputFailure", "must be Normal or Warning"),
+        (
+            entered({"matchers": [ALWAYS], "createEvents": [{"event": {"type": "Loud"}}]}),
+            "SetConditionFailure",
+            "cannot create event, statusConditionHookIndex: 0, createEventIndex: 0: invalid type Loud",
+        ),
         (
             entered(hook({"resources": [{"name": "(?!a)"}], "conditions": [FAILING]})),
             "MatchFailure",
-            "error when matching, statusConditionHookIndex: 0, matcherIndex: 0: error parsing regexp",
+            "cannot match resources, statusConditionHookIndex: 0, matchConditionIndex: 0: "
+            "cannot compile resource key regex, resourcesIndex: 0: error parsing regexp: "
+            "invalid or unsupported Perl syntax: `(?!`",
         ),
         (
-            entered(hook(None, message="{{ }")),
+            entered(hook(ALWAYS, message="{{ }")),
             "SetConditionFailure",
-            "failed to set condition, statusConditionHookIndex: 0, setConditionIndex: 0: ",
+            "cannot set condition, statusConditionHookIndex: 0, setConditionIndex: 0: cannot parse template: ",
         ),
-        (entered(hook(None, kind="Ready")), "SetConditionFailure", "Ready is set by the system alone"),
-        (entered({"createEvents": [{"event": {"message": "{{ fail `x` }}"}}]}), "CreateEventFailure", "x"),
+        (entered(hook(ALWAYS, kind="Ready")), "SetConditionFailure", "Ready is set by the system alone"),
+        (
+            entered({"matchers": [ALWAYS], "createEvents": [{"event": {"message": "{{ fail `x` }}"}}]}),
+            "SetConditionFailure",
+            "x",
+        ),
     ],
 )
 def test_what_goes_wrong_is_a_condition_and_never_fails_the_pipeline(
@@ -185,6 +193,31 @@ def test_what_goes_wrong_is_a_condition_and_never_fails_the_pipeline(
 
 def test_a_hook_that_fails_does_not_keep_others_from_their_work() -> None:
     broken = hook({"resources": [{"name": "("}], "conditions": [FAILING]})
-    answer = run(entered(broken, hook(None, message="fine")))
+    answer = run(entered(broken, hook(ALWAYS, message="fine")))
     assert answer.conditions[0].message == "fine"
     assert answer.conditions[-1].reason == "MatchFailure"
+
+
+def test_a_hook_without_matchers_does_not_fire() -> None:
+    assert run(entered(hook(None))).conditions == [SUCCESS]
+
+
+def test_a_message_is_a_template_only_where_a_pattern_caught_something() -> None:
+    plain = {"resources": [{"name": "net"}], "conditions": [{"type": "Synced"}]}
+    assert run(entered(hook(plain, message="{{ not a template"))).conditions[0].message == "{{ not a template"
+    unnamed = {"resources": [{"name": "net"}], "conditions": [{"type": "Synced", "message": "(.*)"}]}
+    assert run(entered(hook(unnamed, message="{{ len . }}"))).conditions[0].message == "1"
+
+
+@pytest.mark.parametrize(
+    ("extra", "problem"),
+    [
+        (1, "unexpected extra-resources type: float64"),
+        ({"vpc": 1}, "unexpected extra-resources value type for vpc: float64"),
+        ({"vpc": ["x"]}, "unexpected extra-resources value type for vpc [0]: string"),
+    ],
+)
+def test_extra_resources_that_cannot_be_read_are_an_input_failure(extra: Any, problem: str) -> None:
+    [told] = run(entered(hook(ALWAYS)), context={"apiextensions.crossplane.io/extra-resources": extra}).conditions
+    assert (told.status, told.reason) == (Status.FALSE, "InputFailure")
+    assert told.message == f"cannot load extra-resources: {problem}"

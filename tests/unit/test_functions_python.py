@@ -109,10 +109,10 @@ def compose(req, rsp):
     assert [(await run(script)).context["calls"] for _ in range(2)] == [1, 1]
 
 
-async def test_it_can_be_switched_off_and_reads_no_other_input() -> None:
+async def test_it_can_be_switched_off_and_needs_a_script() -> None:
     off = await run(FINE + "  pass\n", InlinePython(enabled=False))
     assert off.fatal is not None
     assert "switched off" in off.fatal.message
     other = await InlinePython(Limits()).run(FunctionRequest(input={"apiVersion": "a", "kind": "B"}), timeout=1)
     assert other.fatal is not None
-    assert "expected Script" in other.fatal.message
+    assert "script: Required value" in other.fatal.message

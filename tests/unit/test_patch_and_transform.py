@@ -52,7 +52,7 @@ COPY = {"fromFieldPath": "metadata.name", "toFieldPath": "spec.to"}
         (resources(template({**COPY, "FromFieldPath": "x"})), 'object contains unknown field "FromFieldPath"'),
         (
             resources(template({**COPY, "transforms": [{"type": "math", "math": {"multiply": 1.5}}]})),
-            'resources[0].patches[0].transforms[0].math.multiply: expected "int',
+            "resources[0].patches[0].transforms[0].math.multiply: expected a whole number",
         ),
         (
             resources(
@@ -65,10 +65,10 @@ COPY = {"fromFieldPath": "metadata.name", "toFieldPath": "spec.to"}
                     }
                 )
             ),
-            'resources[0].patches[0].transforms[0].string.regexp.group: expected "int", got "str"',
+            "resources[0].patches[0].transforms[0].string.regexp.group: expected a whole number, got a string",
         ),
-        ({**resources(), "resources": {}}, 'resources: expected "array", got "object"'),
-        (resources(template(name=5)), 'resources[0].name: expected "str", got "int"'),  # type: ignore[arg-type]
+        ({**resources(), "resources": {}}, "resources: expected a list, got an object"),
+        (resources(template(name=5)), "resources[0].name: expected a string, got a whole number"),  # type: ignore[arg-type]
     ],
 )
 def test_the_input_is_read_strictly(spec: Object, problem: str) -> None:
@@ -77,19 +77,13 @@ def test_the_input_is_read_strictly(spec: Object, problem: str) -> None:
     assert problem in failure
 
 
-@pytest.mark.parametrize(
-    ("spec", "found"),
-    [
-        (None, "the step has no input"),
-        ({}, 'got kind "" (none)'),
-        ({**resources(template()), "kind": "Resource"}, 'got kind "Resource" (pt.fn.crossplane.io/v1beta1)'),
-        ({**resources(template()), "apiVersion": "v1"}, 'got kind "Resources" (v1)'),
-    ],
-)
-def test_an_input_of_another_kind_is_refused(spec: Object | None, found: str) -> None:
-    failure = fatal(run(spec))
-    assert failure.startswith("cannot get Function input: ")
-    assert found in failure
+@pytest.mark.parametrize("other", [{"kind": "Resource"}, {"apiVersion": "v1"}, {"apiVersion": "", "kind": ""}])
+def test_an_input_of_any_kind_is_read(other: Object) -> None:
+    assert rendered(run({**resources(template(COPY)), **other}))["spec"] == {"to": "xr"}
+
+
+def test_a_step_without_input_is_refused() -> None:
+    assert fatal(run(None)) == "cannot get Function input: the step has no input"
 
 
 def test_nulls_count_as_absent_and_metadata_is_accepted() -> None:
@@ -272,11 +266,7 @@ R, C = "resources[0].readinessChecks[0]", "resources[0].connectionDetails[0]"
         ),
         (
             resources(environment={"environmentConfigs": [{}]}),
-            "environment.environmentConfigs[0].ref.name: Required value",
-        ),
-        (
-            resources(template(), environment={"policy": {"resolution": "Perhaps"}}),
-            'environment.policy.resolution: Invalid value: "Perhaps"',
+            "environment.environmentConfigs[0].ref: Required value",
         ),
     ],
 )

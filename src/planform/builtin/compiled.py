@@ -64,6 +64,8 @@ class CompiledFunction:
             self._program_of(request.input)(request, response)
         except (InputError, Refused) as error:
             unchanged = respond(request)
+            # What it looked for stays known: when that changes, the refusal may be over.
+            unchanged.requirements = response.requirements
             unchanged.results = [*response.results, Result(Severity.FATAL, str(error), target=Target.COMPOSITE)]
             return unchanged
         return response

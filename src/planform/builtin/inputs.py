@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -41,15 +41,12 @@ def convert_input(value: Any, part: type[T], *, free_form: frozenset[str] = froz
         raise InputError(f"cannot get Function input: {_located(str(error))}") from None
 
 
-def check_kind(value: Any, *accepted: tuple[str, str]) -> tuple[str, str]:
-    """The input's api version and kind, which must be one of those that the function reads. Raises InputError."""
+def given_object(value: Any) -> dict[str, Any]:
+    """The input that a step must have. Its api version and kind may be any: upstream's functions never look at them,
+    and what people publish is often an older or a made-up one. Raises InputError if there is none."""
     if not isinstance(value, dict):
         raise InputError("cannot get Function input: the step has no input")
-    found = value.get("apiVersion") or "", value.get("kind") or ""
-    if found not in accepted:
-        wanted = " or ".join(f"{kind} ({api_version})" for api_version, kind in accepted)
-        raise InputError(f'cannot get Function input: expected {wanted}, got kind "{found[1]}" ({found[0] or "none"})')
-    return found
+    return value
 
 
 def refuse_invalid(errors: Iterable[FieldError]) -> None:
@@ -81,9 +78,29 @@ def _plain(value: Any, free_form: frozenset[str]) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+_TYPES: Final = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+"""What JSON calls the types that msgspec names as Python does."""
+
+
+def _in_words_of_json(found: re.Match[str]) -> str:
+    """A type, or several, or something that is none and stays in quotes."""
+    names = found[1].split(" | ")
+    if not all(name in _TYPES for name in names):
+        return f'"{found[1]}"'
+    return " or ".join(_TYPES[name] for name in names if name != "null" or len(names) == 1)
+
+
 def _located(text: str) -> str:
     """msgspec's message with the path in front, as the other errors of an input have it."""
     match = re.fullmatch(r"(.*?)(?: - at `(?:key in )?\$\.?(.*)`)?", text, re.DOTALL)
     detail, path = (match[1], match[2]) if match else (text, None)
-    detail = detail[:1].lower() + detail[1:].replace("`", '"')
+    detail = detail[:1].lower() + re.sub("`([^`]*)`", _in_words_of_json, detail[1:])
     return f"{path}: {detail}" if path else detail

@@ -6,17 +6,20 @@ words. A call first says what it needs; once the caller has fetched that, the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
 
-from planform.builtin.compiled import Refused
+import msgspec
+
+from planform.builtin.compiled import Refused, warn
 from planform.builtin.inputs import Part, required
 from planform.errors import FieldError
-from planform.functions.values import FunctionRequest, FunctionResponse, Object, Resource, ResourceSelector
+from planform.functions.values import FunctionRequest, FunctionResponse, Object, ResourceSelector
+from planform.gotemplate.quoting import quote
 from planform.machinery.fieldpath import FieldNotFound, FieldPathError, parse_path
 from planform.machinery.names import invalid
 
-_RESOLUTIONS: Final = ("Required", "Optional")
+_LABEL_SOURCES: Final = {"FromCompositeFieldPath": "composite", "FromEnvironmentFieldPath": "environment"}
 
 
 class SelectionPolicy(Part, frozen=True, kw_only=True):
@@ -43,8 +46,8 @@ class LabelMatch(Part, frozen=True, kw_only=True):
 
 
 class LabelSelector(Part, frozen=True, kw_only=True):
-    min_match: int = 0
-    max_match: int | None = None
+    min_match: Annotated[int, msgspec.Meta(ge=0)] = 0
+    max_match: Annotated[int, msgspec.Meta(ge=0)] | None = None
     sort_by_field_path: str = "metadata.name"
     match_labels: tuple[LabelMatch, ...] = ()
 
@@ -78,27 +81,35 @@ Selected = SelectedConfig | SelectedResource
 
 
 def selection_errors(entry: Selected, path: str) -> Iterator[FieldError]:
-    """What is wrong with one entry, whatever the XR."""
-    match entry.type:
-        case "Reference":
-            if entry.ref is None or not entry.ref.name:
-                yield required(f"{path}.ref.name", "a Reference needs the name of a resource")
-        case "Selector":
-            if entry.selector is None:
-                yield required(f"{path}.selector", "a Selector needs labels to select by")
-            else:
-                yield from _selector_errors(entry.selector, f"{path}.selector")
-        case other:
-            yield invalid(f"{path}.type", other, "must be Reference or Selector")
-    if isinstance(entry, SelectedConfig) and entry.to_field_path:
-        yield from path_errors(f"{path}.toFieldPath", entry.to_field_path)
+    """What no XR could make right: a part is missing without which nothing can be asked for."""
+    if entry.type == "Reference" and entry.ref is None:
+        yield required(f"{path}.ref", "a Reference needs the name of a resource")
+    if entry.type != "Selector":
+        return
+    if entry.selector is None:
+        yield required(f"{path}.selector", "a Selector needs labels to select by")
+        return
+    for index, match in enumerate(entry.selector.match_labels):
+        at = f"{path}.selector.matchLabels[{index}]"
+        if match.type == "Value" and match.value is None:
+            yield required(f"{at}.value")
+        if match.type in _LABEL_SOURCES and match.value_from_field_path is None:
+            yield required(f"{at}.valueFromFieldPath")
 
 
-def policy_errors(policy: SelectionPolicy, path: str) -> Iterator[FieldError]:
-    if policy.resolution not in _RESOLUTIONS:
-        yield invalid(f"{path}.resolution", policy.resolution, "must be Required or Optional")
-    if policy.resolve not in ("Always", "IfNotPresent"):
-        yield invalid(f"{path}.resolve", policy.resolve, "must be Always or IfNotPresent")
+def mistakes(entry: Selected, path: str) -> Iterator[str]:
+    """What is accepted and cannot be meant."""
+    if entry.type not in ("Reference", "Selector"):
+        yield f'{path}.type: "{entry.type}" is neither Reference nor Selector, so that the entry does nothing'
+    elif entry.selector is not None and entry.selector.max_match == 0:
+        yield f"{path}.selector.maxMatch: 0 selects nothing"
+    elif entry.ref is not None and entry.type == "Reference" and not entry.ref.name:
+        yield f"{path}.ref.name: is empty, and nothing has an empty name"
+
+
+def warn_of_mistakes(response: FunctionResponse, found: Iterable[str]) -> None:
+    for each in found:
+        warn(response, each)
 
 
 def path_errors(path: str, text: str) -> Iterator[FieldError]:
@@ -110,114 +121,93 @@ def path_errors(path: str, text: str) -> Iterator[FieldError]:
 
 
 def selector_for(
-    entry: Selected, xr: Object, *, api_version: str, kind: str, namespace: str | None = None
+    entry: Selected, xr: Object, environment: Object, *, api_version: str, kind: str, namespace: str | None = None
 ) -> ResourceSelector | None:
     """What to ask for; None if a selector is left without labels, since that would select everything."""
     if entry.ref is not None and entry.type == "Reference":
         return ResourceSelector(api_version, kind, match_name=entry.ref.name, namespace=namespace)
-    assert entry.selector is not None, "checked by selection_errors"
-    labels = dict(_labels(entry.selector.match_labels, xr))
+    if entry.selector is None or entry.type != "Selector":
+        return None
+    labels = dict(_labels(entry.selector.match_labels, {"composite": xr, "environment": environment}))
     return ResourceSelector(api_version, kind, match_labels=labels, namespace=namespace) if labels else None
 
 
 def fetched(
     request: FunctionRequest, response: FunctionResponse, wanted: Mapping[str, ResourceSelector]
 ) -> Mapping[str, Sequence[Object]] | None:
-    """Ask for everything that is wanted; give what was found, by name, or None while something was not looked for."""
+    """Ask for everything that is wanted; give all that was found, by name, or None while something that is wanted was
+    not looked for."""
     response.requirements.resources.update(wanted)
     if any(name not in request.required_resources for name in wanted):
         return None
-    return {name: _objects(request.required_resources[name]) for name in wanted}
+    return {name: [each.resource for each in found] for name, found in request.required_resources.items()}
 
 
-def choose(entry: Selected, found: Sequence[Object], *, optional: bool, what: str) -> Sequence[Object]:
-    """Those of the found objects that the entry means, in its order. Raises Refused if they are not as it demands."""
-    if entry.ref is not None and entry.type == "Reference":
-        if not found and not optional:
-            raise Refused(f'cannot find {what} "{entry.ref.name}"')
-        return found[:1]
-    selector = entry.selector
-    assert selector is not None, "checked by selection_errors"
-    if isinstance(selector, ModalSelector) and selector.mode == "Single":
-        if len(found) != 1:
-            raise Refused(f"expected exactly one {what} to match the selector, found {len(found)}")
-        return found
+def choose_by_labels(selector: LabelSelector, found: Sequence[Object], *, what: str, named: str = "") -> list[Object]:
+    """Those of the found objects that a selector means, in its order. Raises Refused if it demands more."""
     if len(found) < selector.min_match:
-        raise Refused(f"expected at least {selector.min_match} of {what} to match the selector, found {len(found)}")
-    ordered = _sorted(found, selector.sort_by_field_path, what)
+        raise Refused(f"expected at least {selector.min_match} {what}s{named}, got {len(found)}")
+    ordered = _sorted(found, selector.sort_by_field_path)
     return ordered if selector.max_match is None else ordered[: selector.max_match]
 
 
-def _selector_errors(selector: LabelSelector, path: str) -> Iterator[FieldError]:
-    if isinstance(selector, ModalSelector) and selector.mode not in ("Single", "Multiple"):
-        yield invalid(f"{path}.mode", selector.mode, "must be Single or Multiple")
-    if selector.min_match < 0:
-        yield invalid(f"{path}.minMatch", selector.min_match, "must not be negative")
-    if selector.max_match is not None and selector.max_match < max(selector.min_match, 1):
-        yield invalid(f"{path}.maxMatch", selector.max_match, "must be at least 1, and at least minMatch")
-    yield from path_errors(f"{path}.sortByFieldPath", selector.sort_by_field_path)
-    for index, match in enumerate(selector.match_labels):
-        yield from _label_errors(match, f"{path}.matchLabels[{index}]")
-
-
-def _label_errors(match: LabelMatch, path: str) -> Iterator[FieldError]:
-    if not match.key:
-        yield required(f"{path}.key")
-    match match.type:
-        case "Value":
-            if match.value is None:
-                yield required(f"{path}.value")
-        case "FromCompositeFieldPath":
-            if not match.value_from_field_path:
-                yield required(f"{path}.valueFromFieldPath")
-            else:
-                yield from path_errors(f"{path}.valueFromFieldPath", match.value_from_field_path)
-        case other:
-            yield invalid(f"{path}.type", other, "must be FromCompositeFieldPath or Value")
-    if match.from_field_path_policy not in _RESOLUTIONS:
-        yield invalid(f"{path}.fromFieldPathPolicy", match.from_field_path_policy, "must be Required or Optional")
-
-
-def _labels(matches: Sequence[LabelMatch], xr: Object) -> Iterator[tuple[str, str]]:
+def _labels(matches: Sequence[LabelMatch], sources: Mapping[str, Object]) -> Iterator[tuple[str, str]]:
     for match in matches:
         if match.type == "Value":
             yield match.key, match.value or ""
-            continue
-        path = match.value_from_field_path or ""
-        try:
-            value = parse_path(path).get(xr)
-        except FieldPathError as error:
-            if isinstance(error, FieldNotFound) and match.from_field_path_policy == "Optional":
-                continue
-            raise Refused(f'cannot get the value of label "{match.key}" from the composite resource: {error}') from None
-        if not isinstance(value, str):
-            raise Refused(
-                f'cannot get the value of label "{match.key}" from the composite resource: {path}: not a string'
-            )
-        yield match.key, value
+        elif match.type in _LABEL_SOURCES:
+            path = match.value_from_field_path or ""
+            try:
+                yield match.key, _text_at(path, sources[_LABEL_SOURCES[match.type]])
+            except FieldPathError as error:
+                if match.from_field_path_policy != "Optional":
+                    raise Refused(f"cannot get value from field path {quote(path)}: {error}") from None
 
 
-def _objects(found: Sequence[Resource]) -> Sequence[Object]:
-    return [each.resource for each in found]
+def _text_at(path: str, source: Object) -> str:
+    value = parse_path(path).get(source)
+    if not isinstance(value, str):
+        raise FieldPathError(f"{path}: not a string")
+    return value
 
 
-def _sorted(found: Sequence[Object], path: str, what: str) -> Sequence[Object]:
+def _sorted(found: Sequence[Object], path: str) -> list[Object]:
     """By the value at a path: numbers or texts, of one kind; what has no value sorts first."""
-    get = parse_path(path).get
+    if not path:
+        raise Refused("cannot sort by empty field path")
     values: list[Any] = []
     for each in found:
         try:
-            values.append(get(each))
+            values.append(parse_path(path).get(each))
         except FieldNotFound:
             values.append(None)
         except FieldPathError as error:
-            raise Refused(f"cannot sort {what}: {error}") from None
+            raise Refused(str(error)) from None
     present = [value for value in values if value is not None]
-    if present and not all(type(value) is str for value in present):
-        if not all(type(value) in (int, float) for value in present):
-            raise Refused(f'cannot sort {what} by "{path}": the values must all be numbers or all be strings')
-        zero: Any = 0
-    else:
-        zero = ""
+    if not present:
+        return list(found)
+    names = [_sort_type(value) for value in present]
+    for name in names[1:]:
+        if name != names[0]:
+            raise Refused(f"cannot sort values of different types {quote(names[0])} and {quote(name)}")
+    if names[0] not in _SORTABLE and len(found) > 1:
+        raise Refused(f"unsupported type {quote(names[0])} for sorting")
+    zero: Any = _SORTABLE.get(names[0])
     keyed = sorted(zip(values, found, strict=True), key=lambda pair: zero if pair[0] is None else pair[0])
     return [each for _, each in keyed]
+
+
+_SORTABLE: Final[Mapping[str, Any]] = {"number": 0, "string": ""}
+
+
+def _sort_type(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "slice"
+    return "map"

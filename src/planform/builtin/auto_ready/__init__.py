@@ -14,7 +14,7 @@ import msgspec
 from planform.builtin.auto_ready.checks import CHECKS, has_condition
 from planform.builtin.compiled import CompiledFunction, Program, Refused, warn
 from planform.builtin.durations import duration_errors, seconds
-from planform.builtin.inputs import InputObject, check_kind, convert_input, refuse_invalid
+from planform.builtin.inputs import InputObject, convert_input, refuse_invalid
 from planform.builtin.selection import path_errors
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Ready, Resource
@@ -31,7 +31,6 @@ class Input(InputObject, frozen=True, kw_only=True):
 def _compile(value: Any) -> Program:
     spec = Input()
     if value is not None:
-        check_kind(value, ("autoready.fn.crossplane.io/v1beta1", "Input"))
         spec = convert_input(value, Input)
     refuse_invalid(_errors(spec))
 

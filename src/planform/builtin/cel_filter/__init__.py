@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from planform.builtin.cel_state import VARIABLES, bindings, evaluate, expression_errors
 from planform.builtin.compiled import CompiledFunction, Program, Refused
-from planform.builtin.inputs import InputObject, Part, check_kind, convert_input, refuse_invalid, required
+from planform.builtin.inputs import InputObject, Part, convert_input, given_object, refuse_invalid, required
 from planform.builtin.patterns import compile_pattern, pattern_errors
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse
@@ -28,8 +28,7 @@ class Input(InputObject, frozen=True, kw_only=True):
 
 
 def _compile(value: Any) -> Program:
-    check_kind(value, ("cel.fn.crossplane.io/v1beta1", "Filters"))
-    spec = convert_input(value, Input)
+    spec = convert_input(given_object(value), Input)
     refuse_invalid(_errors(spec))
     filters = [
         (each.name, compile_pattern(f"^(?:{each.name})$").search, compile_expression(each.expression, VARIABLES))

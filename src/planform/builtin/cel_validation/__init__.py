@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from planform.builtin.cel_state import VARIABLES, bindings, evaluate, expression_errors
 from planform.builtin.compiled import CompiledFunction, Program, Refused, tell, warn
-from planform.builtin.inputs import InputObject, Part, check_kind, convert_input, refuse_invalid, required
+from planform.builtin.inputs import InputObject, Part, convert_input, given_object, refuse_invalid, required
 from planform.builtin.patterns import compile_pattern, pattern_errors
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse
@@ -80,8 +80,7 @@ class _CompiledRule:
 def _compile(value: Any) -> Program:
     if value is None:
         return lambda request, response: tell(response, "cel-validation has no input, so it checks nothing")
-    check_kind(value, ("cel.fn.planform.dev/v1", "Validations"))
-    spec = convert_input(value, Input)
+    spec = convert_input(given_object(value), Input)
     refuse_invalid(_errors(spec))
     rules = [_compile_rule(rule) for rule in spec.rules]
 

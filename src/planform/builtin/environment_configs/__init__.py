@@ -14,13 +14,18 @@ import msgspec
 from planform.builtin.compiled import CompiledFunction, Program
 from planform.builtin.environment import ENVIRONMENT_KEY
 from planform.builtin.environment_configs.sources import EnvironmentSources
-from planform.builtin.inputs import InputObject, Part, check_kind, convert_input, refuse_invalid
-from planform.builtin.selection import SelectedConfig, SelectionPolicy, policy_errors, selection_errors
+from planform.builtin.inputs import InputObject, Part, convert_input, given_object, refuse_invalid
+from planform.builtin.selection import (
+    SelectedConfig,
+    SelectionPolicy,
+    mistakes,
+    selection_errors,
+    warn_of_mistakes,
+)
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse
 
-_CURRENT: Final = ("environmentconfigs.fn.crossplane.io/v1beta1", "Input")
-_SKETCHED: Final = ("extra.fn.crossplane.io/v1beta1", "ExtraResourceSelectors")
+_SKETCHED: Final = "extraResourceSelectors"
 _FREE_FORM: Final = frozenset({"defaultData"})
 
 
@@ -39,16 +44,22 @@ class Selectors(InputObject, frozen=True, kw_only=True):
 
 
 def _compile(value: Any) -> Program:
-    if check_kind(value, _CURRENT, _SKETCHED) == _CURRENT:
-        path, spec = "spec", convert_input(value, Input, free_form=_FREE_FORM).spec
+    given = given_object(value)
+    if _SKETCHED in given:
+        path, spec = _SKETCHED, convert_input(given, Selectors, free_form=_FREE_FORM).extra_resource_selectors
     else:
-        path = "extraResourceSelectors"
-        spec = convert_input(value, Selectors, free_form=_FREE_FORM).extra_resource_selectors
+        path, spec = "spec", convert_input(given, Input, free_form=_FREE_FORM).spec
     refuse_invalid(_errors(spec, path))
     sources = EnvironmentSources(spec.environment_configs, spec.default_data, spec.policy)
+    mistaken = [
+        text
+        for index, entry in enumerate(spec.environment_configs)
+        for text in mistakes(entry, f"{path}.environmentConfigs[{index}]")
+    ]
 
     def run(request: FunctionRequest, response: FunctionResponse) -> None:
-        environment = sources.environment(request, response)
+        warn_of_mistakes(response, mistaken)
+        environment = None if sources.empty else sources.environment(request, response)
         if environment is not None:
             response.context[ENVIRONMENT_KEY] = environment
 
@@ -58,7 +69,6 @@ def _compile(value: Any) -> Program:
 def _errors(spec: Spec, path: str) -> Iterator[FieldError]:
     for index, entry in enumerate(spec.environment_configs):
         yield from selection_errors(entry, f"{path}.environmentConfigs[{index}]")
-    yield from policy_errors(spec.policy, f"{path}.policy")
 
 
 function: Final = CompiledFunction("environment-configs", _compile)

@@ -7,13 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from planform.builtin.inputs import InputError, InputObject, Part, check_kind, convert_input, refuse_invalid, required
+from planform.builtin.inputs import InputError, InputObject, Part, convert_input, given_object, refuse_invalid, required
 from planform.errors import FieldError
 from planform.machinery.names import invalid
 
 API_VERSION: Final = "gotemplating.fn.crossplane.io/v1beta1"
-_KINDS: Final = ((API_VERSION, "GoTemplate"), ("example.org/v1", "GoTemplate"))
-"""The second is how the design of composition functions writes it."""
 _JOINT: Final = "\n---\n"
 _MISSING_KEY: Final = {
     "missingkey=default": "default",
@@ -77,8 +75,7 @@ class GoTemplate(InputObject, frozen=True, kw_only=True):
 
 def read_input(value: Any) -> GoTemplate:
     """The input, checked. Raises InputError."""
-    check_kind(value, *_KINDS)
-    spec = convert_input(value, GoTemplate)
+    spec = convert_input(given_object(value), GoTemplate)
     if not spec.source:
         raise InputError("invalid function input: source is required: Inline or Environment")
     refuse_invalid(_errors(spec))

@@ -11,20 +11,20 @@ from typing import Any, Final
 
 from planform.builtin.bookkeeping import patches_see_bookkeeping
 from planform.builtin.compiled import CompiledFunction, Program
-from planform.builtin.inputs import check_kind, convert_input, refuse_invalid
+from planform.builtin.inputs import convert_input, given_object, refuse_invalid
 from planform.builtin.patch_and_transform.inputs import FREE_FORM, Resources
 from planform.builtin.patch_and_transform.native import modernise
 from planform.builtin.patch_and_transform.rendering import compile_program
 from planform.builtin.patch_and_transform.validation import input_errors
 
-_CURRENT: Final = ("pt.fn.crossplane.io/v1beta1", "Resources")
-_NATIVE: Final = ("apiextensions.crossplane.io/v1", "Resources")
+_NATIVE: Final = "apiextensions.crossplane.io/v1"
 
 
 def _compile(value: Any) -> Program:
-    if check_kind(value, _CURRENT, _NATIVE) == _NATIVE:
-        value = modernise(value)
-    spec = convert_input(value, Resources, free_form=FREE_FORM)
+    given = given_object(value)
+    if given.get("apiVersion") == _NATIVE:
+        given = modernise(given)
+    spec = convert_input(given, Resources, free_form=FREE_FORM)
     refuse_invalid(input_errors(spec))
     return compile_program(spec)
 

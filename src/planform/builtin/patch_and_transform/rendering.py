@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from planform.builtin.compiled import Program, Refused, warn
-from planform.builtin.environment import ENVIRONMENT_KEY
+from planform.builtin.environment import ENVIRONMENT_KEY, environment_of
 from planform.builtin.environment_configs.sources import EnvironmentSources
 from planform.builtin.inputs import InputError
 from planform.builtin.patch_and_transform.connection import compile_details, compile_secret
@@ -69,7 +69,7 @@ def compile_program(spec: Resources) -> Program:
     compose_secret = compile_secret(spec.write_connection_secret_to_ref)
 
     def run(request: FunctionRequest, response: FunctionResponse) -> None:
-        found = sources.environment(request, response)
+        found = environment_of(request.context) if sources.empty else sources.environment(request, response)
         if found is None:
             return
         call = _Call(request, response, found)

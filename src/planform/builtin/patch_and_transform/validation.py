@@ -29,7 +29,7 @@ from planform.builtin.patch_and_transform.patches import COMBINING, ENVIRONMENT_
 from planform.builtin.patch_and_transform.readiness import CHECKS
 from planform.builtin.patch_and_transform.strings import CONVERSIONS
 from planform.builtin.patterns import pattern_errors
-from planform.builtin.selection import path_errors, policy_errors, selection_errors
+from planform.builtin.selection import path_errors, selection_errors
 from planform.errors import FieldError
 from planform.machinery.names import invalid
 
@@ -53,7 +53,6 @@ def input_errors(spec: Resources) -> Errors:
     yield from _patch_list(environment.patches, ENVIRONMENT_ROUTES, "environment", "invalid environment patch type")
     for index, entry in enumerate(environment.environment_configs):
         yield from selection_errors(entry, f"environment.environmentConfigs[{index}]")
-    yield from policy_errors(environment.policy, "environment.policy")
     yield from _secret_errors(spec.write_connection_secret_to_ref.patches, "writeConnectionSecretToRef")
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from planform.builtin.inputs import InputError, InputObject, check_kind, convert_input
+from planform.builtin.inputs import InputError, InputObject, convert_input, given_object
 from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
 from planform.reconcile.gate import Gate
 from planform.sandbox import Ended, Finished, Limits, run_once
@@ -47,8 +47,7 @@ class InlinePython:
         if not self._enabled:
             return _fatal(request, "inline Python scripts are switched off on this control plane")
         try:
-            check_kind(request.input, ("python.fn.crossplane.io/v1beta1", "Script"))
-            if not convert_input(request.input, Input).script.strip():
+            if not convert_input(given_object(request.input), Input).script.strip():
                 raise InputError("invalid Function input: script: Required value")
         except InputError as error:
             return _fatal(request, str(error))

@@ -5,21 +5,22 @@ It runs after whatever says which resources are ready. Reads `Input` of `sequenc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from planform.builtin.compiled import CompiledFunction, Program, Refused, tell
-from planform.builtin.durations import duration_errors, seconds
-from planform.builtin.inputs import InputObject, Part, check_kind, convert_input, refuse_invalid
-from planform.builtin.patterns import compile_pattern, pattern_errors
+from planform.builtin.cel_state import VARIABLES, bindings, evaluate
+from planform.builtin.compiled import CompiledFunction, Program, Refused, tell, warn
+from planform.builtin.durations import seconds
+from planform.builtin.inputs import InputError, InputObject, Part, convert_input, given_object
+from planform.builtin.patterns import compile_pattern
 from planform.builtin.sequencer.usages import VERSIONS, usage
-from planform.errors import FieldError
-from planform.functions.values import FunctionRequest, FunctionResponse, Object, Ready, Resource, State
+from planform.functions.values import FunctionRequest, FunctionResponse, Ready, Resource
+from planform.gotemplate.errors import CallFailed
+from planform.gotemplate.quoting import quote
 from planform.machinery.cel import CelError, Expression, compile_expression
-from planform.machinery.names import invalid
 
 
 class Rule(Part, frozen=True, kw_only=True):
@@ -38,17 +39,18 @@ class Input(InputObject, frozen=True, kw_only=True):
     reset_composite_readiness: bool = False
 
 
-_VARIABLES: Final = {"observed": "dyn", "desired": "dyn", "context": "dyn"}
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """One place in a sequence: the names of resources that its text means, as a pattern or literally."""
 
     text: str
-    matches: Callable[[str], object]
+    matches: Callable[[str], object] | None
+    problem: str = ""
+    """Why the text is no pattern, told when it is first needed."""
 
-    def among(self, names: Iterator[str] | Sequence[str]) -> list[str]:
+    def among(self, names: Iterable[str]) -> list[str]:
+        if self.matches is None:
+            raise Refused(self.problem)
         return [name for name in names if self.matches(name)]
 
 
@@ -57,32 +59,53 @@ class _CompiledRule:
     spec: Rule
     entries: tuple[_Entry, ...]
     condition: Expression | None
+    problem: str = ""
+    """Why the condition is none."""
+
+    @property
+    def sequence(self) -> str:
+        return f"[{' '.join(self.spec.sequence)}]"
 
     def applies(self, request: FunctionRequest) -> bool:
-        if self.condition is None:
+        if not self.spec.condition:
             return True
-        state = {"observed": request.observed, "desired": request.desired}
-        bindings = {name: _as_object(each) for name, each in state.items()}
+        told = f"cannot evaluate condition {quote(self.spec.condition)} for sequence {self.sequence}"
+        if self.condition is None:
+            raise Refused(f"{told}: {self.problem}")
         try:
-            return self.condition.evaluate({**bindings, "context": request.context}) is True
+            found = evaluate(self.condition, bindings(request))
         except CelError as error:
-            raise Refused(f"cannot evaluate the condition of a rule: {error}") from None
+            raise Refused(f"{told}: cannot evaluate CEL condition: {error}") from None
+        if not isinstance(found, bool):
+            raise Refused(f"{told}: CEL condition result is not bool")
+        return found
 
 
 def _compile(value: Any) -> Program:
-    check_kind(value, ("sequencer.fn.crossplane.io/v1beta1", "Input"))
-    spec = convert_input(value, Input)
-    refuse_invalid(_errors(spec))
+    spec = convert_input(given_object(value), Input)
+    try:
+        ttl = seconds(spec.cache_ttl)
+    except (CallFailed, ValueError) as error:
+        raise InputError(f"cannot set cacheTTL: {error}") from None
     rules = [_compile_rule(rule) for rule in spec.rules]
 
     def run(request: FunctionRequest, response: FunctionResponse) -> None:
-        response.ttl = seconds(spec.cache_ttl)
+        response.ttl = ttl
+        if spec.usage_version not in VERSIONS:
+            warn(
+                response, f'usageVersion: "{spec.usage_version}" is neither {" nor ".join(VERSIONS)}, and counts as v2'
+            )
         for rule in rules:
-            if not rule.spec.delete_only:
-                if rule.applies(request):
-                    _hold_back(rule, request, response, resets=spec.reset_composite_readiness)
-                else:
-                    tell(response, f"Skipping a sequence because its condition is false: {rule.spec.condition}")
+            if rule.spec.create_only and rule.spec.delete_only:
+                told = "cannot have both deleteOnly and createOnly set to true"
+                raise Refused(f"rule for sequence {rule.sequence} {told}")
+            if not rule.applies(request):
+                told = f"condition {quote(rule.spec.condition)} evaluated to false"
+                tell(response, f"Skipping sequence {rule.sequence}: {told}")
+            elif not rule.spec.delete_only:
+                _hold_back(rule, request, response, resets=spec.reset_composite_readiness)
+        # Usages come last: the pattern of a later rule may match their names, and they must not wait for anything.
+        for rule in rules:
             if spec.enable_deletion_sequencing and not rule.spec.create_only:
                 _protect(rule, request, response, spec)
 
@@ -132,49 +155,26 @@ def _protect(rule: _CompiledRule, request: FunctionRequest, response: FunctionRe
 
 
 def _compile_rule(rule: Rule) -> _CompiledRule:
-    entries = tuple(_Entry(text, compile_pattern(_anchored(text)).search) for text in rule.sequence)
-    condition = compile_expression(rule.condition, _VARIABLES) if rule.condition else None
+    entries = tuple(map(_compile_entry, rule.sequence))
+    if not rule.condition:
+        return _CompiledRule(rule, entries, None)
+    try:
+        condition = compile_expression(rule.condition, VARIABLES)
+    except CelError as error:
+        return _CompiledRule(rule, entries, None, f"cannot parse CEL condition: {error}")
+    if str(condition.type) not in ("bool", "dyn"):
+        return _CompiledRule(rule, entries, None, f"CEL condition must evaluate to bool, got {condition.type}")
     return _CompiledRule(rule, entries, condition)
 
 
-def _anchored(text: str) -> str:
+def _compile_entry(text: str) -> _Entry:
     """A text without anchors of its own means whole names."""
-    return text if text.startswith("^") or text.endswith("$") else f"^(?:{text})$"
-
-
-def _as_object(state: State) -> Object:
-    """A state as CEL sees it: the members of the protocol's message."""
-
-    def shown(resource: Resource) -> Object:
-        details = dict(resource.connection_details)
-        return {"resource": resource.resource, "connection_details": details, "ready": int(resource.ready)}
-
-    resources = {name: shown(resource) for name, resource in state.resources.items()}
-    return {"composite": shown(state.composite), "resources": resources}
-
-
-def _errors(spec: Input) -> Iterator[FieldError]:
-    for index, rule in enumerate(spec.rules):
-        path = f"rules[{index}]"
-        for position, text in enumerate(rule.sequence):
-            yield from pattern_errors(f"{path}.sequence[{position}]", text)
-        if rule.create_only and rule.delete_only:
-            yield invalid(f"{path}.deleteOnly", True, "createOnly and deleteOnly exclude each other")
-        if rule.condition:
-            yield from _condition_errors(f"{path}.condition", rule.condition)
-    if spec.usage_version not in VERSIONS:
-        yield invalid("usageVersion", spec.usage_version, f"must be {' or '.join(VERSIONS)}")
-    yield from duration_errors("cacheTTL", spec.cache_ttl)
-
-
-def _condition_errors(path: str, text: str) -> Iterator[FieldError]:
     try:
-        kind = str(compile_expression(text, _VARIABLES).type)
-    except CelError as error:
-        yield invalid(path, text, str(error))
-        return
-    if kind not in ("bool", "dyn"):
-        yield invalid(path, text, f"must be a condition, but gives {kind}")
+        compile_pattern(text)
+        anchored = text if text.startswith("^") or text.endswith("$") else f"^(?:{text})$"
+        return _Entry(text, compile_pattern(anchored).search)
+    except ValueError as error:
+        return _Entry(text, None, f"cannot compile regex {text}: {error}")
 
 
 function: Final = CompiledFunction("sequencer", _compile)

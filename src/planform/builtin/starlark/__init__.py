@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from planform.builtin.compiled import Refused
-from planform.builtin.inputs import InputError, InputObject, check_kind, convert_input, refuse_invalid, required
+from planform.builtin.inputs import InputError, InputObject, convert_input, given_object, refuse_invalid, required
 from planform.builtin.starlark.answers import read_response, request_dict
 from planform.builtin.starlark.engine import FILE, Budget, ScriptError, call_main, check_engine
 from planform.builtin.workers import WorkerGone, Workers
@@ -26,8 +26,6 @@ STEPS: Final = 50_000_000
 SECONDS: Final = 10.0
 _GRACE: Final = 1.0
 """Seconds that a worker has on top, to say that the script took too long."""
-_KINDS: Final = (("starlark.fn.planform.dev/v1", "StarlarkScript"), ("example.org/v1", "StarlarkScript"))
-"""The second is how the design of composition functions writes it."""
 
 
 class Input(InputObject, frozen=True, kw_only=True):
@@ -74,8 +72,7 @@ class Starlark:
 
 
 def _read(value: Any) -> Input:
-    check_kind(value, *_KINDS)
-    spec = convert_input(value, Input)
+    spec = convert_input(given_object(value), Input)
     refuse_invalid(_errors(spec))
     return spec
 

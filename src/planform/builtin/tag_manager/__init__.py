@@ -6,20 +6,20 @@ Reads `ManagedTags` of `tag-manager.fn.crossplane.io/v1beta1`. Tags go to `spec.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from planform.builtin.compiled import CompiledFunction, Program, Refused
+from planform.builtin.compiled import CompiledFunction, Program, tell, warn
 from planform.builtin.environment import environment_of
-from planform.builtin.inputs import InputObject, Part, check_kind, convert_input, refuse_invalid, required
+from planform.builtin.inputs import InputObject, Part, convert_input, given_object, refuse_invalid, required
 from planform.builtin.patterns import compile_pattern, pattern_errors
-from planform.builtin.selection import path_errors
+from planform.builtin.tag_manager.kinds import is_known_to_take_tags
 from planform.errors import FieldError
-from planform.functions.values import FunctionRequest, FunctionResponse, Object, Resource
-from planform.machinery.fieldpath import FieldNotFound, FieldPathError, parse_path
+from planform.functions.values import FunctionRequest, FunctionResponse, Object, Resource, SchemaSelector
+from planform.machinery.fieldpath import FieldPathError, parse_path
 from planform.machinery.names import invalid
 
 OPT_OUT: Final = "tag-manager.fn.crossplane.io/ignore-resource"
@@ -29,7 +29,6 @@ _FIELDS: Final = {
     "Labels": ("metadata", "labels"),
     "Annotations": ("metadata", "annotations"),
 }
-_TAGGED_CLOUDS: Final = ("aws.upbound.io", "aws.m.upbound.io", "azure.upbound.io", "azure.m.upbound.io")
 _TYPES: Final = ("FromValue", "FromCompositeFieldPath", "FromEnvironmentFieldPath")
 _POLICIES: Final = ("Replace", "Retain")
 
@@ -58,125 +57,151 @@ class Input(InputObject, frozen=True, kw_only=True):
     resources: tuple[str, ...] = ()
 
 
-Change = Callable[[Object, Object], None]
-"""Changes the desired object, its own copy, given the observed one, which is empty while there is none."""
+Tags = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Additions:
+    """Tags to put on a resource: those that win over its own, and those that its own win over."""
+
+    replacing: Tags = field(default_factory=dict)
+    retaining: Tags = field(default_factory=dict)
+
+    def take(self, policy: str, tags: Mapping[str, str]) -> None:
+        """Of two entries with one policy the first wins, unless it has nothing but an empty text."""
+        _fill_in(self.retaining if policy == "Retain" else self.replacing, tags)
+
+    def put_on(self, desired: Object, place: tuple[str, ...]) -> None:
+        if not self.replacing and not self.retaining:
+            return
+        *parents, last = place
+        inner = desired
+        for parent in parents:
+            inner = _object_in(inner, parent)
+        own = dict(_object_in(inner, last))
+        _fill_in(own, self.retaining)
+        inner[last] = own | self.replacing
+
+
+def _fill_in(tags: Tags, more: Mapping[str, str]) -> None:
+    for key, value in more.items():
+        if not tags.get(key):
+            tags[key] = value
 
 
 def _compile(value: Any) -> Program:
-    check_kind(value, ("tag-manager.fn.crossplane.io/v1beta1", "ManagedTags"))
-    spec = convert_input(value, Input)
+    spec = convert_input(given_object(value), Input)
     refuse_invalid(_errors(spec))
+    mistaken = list(_mistakes(spec))
     patterns = [compile_pattern(f"^(?:{each})$").search for each in spec.resources]
+    fields = sorted({entry.field for listed in (spec.add_tags, spec.ignore_tags, spec.remove_tags) for entry in listed})
 
     def run(request: FunctionRequest, response: FunctionResponse) -> None:
-        changes = list(_changes(spec, request))
+        for mistake in mistaken:
+            warn(response, mistake)
         for name, desired in request.desired.resources.items():
             named = any(matches(name) for matches in patterns)
             if (patterns and not named) or _opts_out(desired.resource):
                 continue
             made = _copied(desired.resource)
             observed = request.observed.resources.get(name)
-            for field, change in changes:
-                if field != "Tags" or _takes_tags(made, named=named):
-                    change(made, observed.resource if observed is not None else {})
+            for each in fields:
+                if each != "Tags" or _takes_tags(made, request, response, named=named):
+                    _change(spec, each, request, made, observed.resource if observed is not None else None)
             response.desired.resources[name] = Resource(made, desired.connection_details, desired.ready)
+        tell(response, "Successfully Processed tags")
 
     return run
 
 
-def _changes(spec: Input, request: FunctionRequest) -> Iterator[tuple[str, Change]]:
+def _change(spec: Input, field: str, request: FunctionRequest, desired: Object, observed: Object | None) -> None:
+    """Put one field of a resource, its own copy, as the input wants it."""
+    place = _FIELDS[field]
+    additions = _Additions()
     for add in spec.add_tags:
-        tags = add.tags if add.type == "FromValue" else _found(add, request, _as_tags)
-        yield add.field, partial(_add, add, tags)
+        if add.field == field:
+            additions.take(add.policy, _texts_in(add.tags if add.type == "FromValue" else _found(add, request)))
+    additions.put_on(desired, place)
+    kept = _Additions()
+    present = _observed_tags(observed, field)
     for ignore in spec.ignore_tags:
-        keys = ignore.keys if ignore.type == "FromValue" else _found(ignore, request, _as_keys)
-        yield ignore.field, partial(_keep_observed, ignore, keys)
+        # Tags that others have put on the resource are taken over, so that nobody takes them away.
+        if ignore.field == field:
+            kept.take(ignore.policy, {key: present[key] for key in _keys(ignore, request) if key in present})
+    kept.put_on(desired, place)
     for remove in spec.remove_tags:
-        keys = remove.keys if remove.type == "FromValue" else _found(remove, request, _as_keys)
-        yield remove.field, partial(_remove, _FIELDS[remove.field], keys)
+        if remove.field == field:
+            _remove(desired, place, _keys(remove, request))
 
 
-def _add(entry: Entry, tags: Mapping[str, str], desired: Object, observed: Object) -> None:
-    if not tags:
-        return
-    *parents, last = _FIELDS[entry.field]
-    inner = desired
-    for parent in parents:
-        inner = _object_in(inner, parent)
-    present = _object_in(inner, last)
-    inner[last] = {**present, **tags} if entry.policy == "Replace" else {**tags, **present}
-
-
-def _keep_observed(entry: Entry, keys: tuple[str, ...], desired: Object, observed: Object) -> None:
-    """Take over the tags that others have put on the resource, so that nobody takes them away."""
-    _add(entry, _observed_tags(observed, keys, entry.field), desired, observed)
-
-
-def _remove(path: tuple[str, ...], keys: tuple[str, ...], desired: Object, observed: Object) -> None:
-    *parents, last = path
+def _remove(desired: Object, place: tuple[str, ...], keys: Iterable[str]) -> None:
+    *parents, last = place
     inner: Any = desired
     for parent in parents:
         inner = inner.get(parent) if isinstance(inner, dict) else None
     if isinstance(inner, dict) and isinstance(inner.get(last), dict):
-        inner[last] = {key: value for key, value in inner[last].items() if key not in keys}
+        gone = set(keys)
+        inner[last] = {key: value for key, value in inner[last].items() if key not in gone}
 
 
-def _observed_tags(observed: Object, keys: tuple[str, ...], field: str) -> Mapping[str, str]:
-    """As the provider reports them, else as they were asked for."""
-    places = [("status", "atProvider", "tags"), _FIELDS["Tags"]] if field == "Tags" else [_FIELDS[field]]
-    for place in places:
-        found: Any = observed
-        for name in place:
-            found = found.get(name) if isinstance(found, dict) else None
-        if isinstance(found, dict):
-            return {key: found[key] for key in keys if isinstance(found.get(key), str)}
-    return {}
+def _observed_tags(observed: Object | None, field: str) -> Tags:
+    """As the provider reports them."""
+    found: Any = observed
+    for name in ("status", "atProvider", "tags") if field == "Tags" else _FIELDS[field]:
+        found = found.get(name) if isinstance(found, dict) else None
+    return _texts_in(found)
 
 
-def _found(entry: Entry, request: FunctionRequest, read: Callable[[str, Any], Any]) -> Any:
-    """What is at the entry's path in the XR or the environment; nothing there is no tags."""
+def _texts_in(value: Any) -> Tags:
+    """What is no text, or is not even an object, is passed over."""
+    return {key: text for key, text in value.items() if isinstance(text, str)} if isinstance(value, dict) else {}
+
+
+def _keys(entry: Keys, request: FunctionRequest) -> Sequence[str]:
+    found = entry.keys if entry.type == "FromValue" else _found(entry, request)
+    return [key for key in found if isinstance(key, str)] if isinstance(found, list | tuple) else ()
+
+
+def _found(entry: Entry, request: FunctionRequest) -> Any:
+    """What is at the entry's path in the XR or the environment; None if nothing is, or the path is none."""
+    if entry.type not in _TYPES:
+        return None
     source = request.observed.composite.resource
     if entry.type == "FromEnvironmentFieldPath":
         source = environment_of(request.context)
     try:
-        return read(entry.from_field_path, parse_path(entry.from_field_path).get(source))
-    except FieldNotFound:
-        return read(entry.from_field_path, None)
-    except FieldPathError as error:
-        raise Refused(f"cannot get tags: {error}") from None
+        return parse_path(entry.from_field_path).get(source)
+    except FieldPathError:
+        return None
 
 
-def _as_tags(path: str, value: Any) -> Mapping[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or not all(isinstance(tag, str) for tag in value.values()):
-        raise Refused(f"cannot get tags: {path}: must be an object of strings")
-    return value
-
-
-def _as_keys(path: str, value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
-        raise Refused(f"cannot get tags: {path}: must be a list of strings")
-    return tuple(value)
-
-
-def _takes_tags(resource: Object, *, named: bool) -> bool:
-    """Managed resources of clouds that have tags; one that the input names is taken at its word."""
+def _takes_tags(resource: Object, request: FunctionRequest, response: FunctionResponse, *, named: bool) -> bool:
+    """Whether a resource's kind has tags: as the schema says that the control plane serves, for which this asks; where
+    none is served, as the input says by naming the resource, or as is known of its kind."""
+    api_version, kind = str(resource.get("apiVersion") or ""), str(resource.get("kind") or "")
+    group = api_version.rpartition("/")[0]
+    known = is_known_to_take_tags(group, kind)
     spec = resource.get("spec")
-    if not isinstance(spec, dict) or not isinstance(spec.get("forProvider"), dict):
+    if not known and not (isinstance(spec, dict) and isinstance(spec.get("forProvider"), dict)):
         return False
-    group = str(resource.get("apiVersion") or "").rpartition("/")[0]
-    return named or group.endswith(_TAGGED_CLOUDS)
+    requirement = f"{api_version}/{kind}"
+    response.requirements.schemas[requirement] = SchemaSelector(api_version, kind)
+    schema: Any = request.required_schemas.get(requirement)
+    if schema is None:
+        return named or known
+    for name in _FIELDS["Tags"]:
+        members = schema.get("properties") if isinstance(schema, dict) else None
+        schema = members.get(name) if isinstance(members, dict) else None
+    return isinstance(schema, dict) and schema.get("type") == "object"
 
 
 def _opts_out(resource: Object) -> bool:
+    """The annotation decides where there is one, else the label."""
     metadata = resource.get("metadata")
-    for field in ("annotations", "labels"):
-        found = metadata.get(field) if isinstance(metadata, dict) else None
-        if isinstance(found, dict) and str(found.get(OPT_OUT)) in ("True", "true"):
-            return True
+    for member in ("annotations", "labels"):
+        found = metadata.get(member) if isinstance(metadata, dict) else None
+        if isinstance(found, dict) and isinstance(found.get(OPT_OUT), str):
+            return bool(found[OPT_OUT].lower() == "true")
     return False
 
 
@@ -199,31 +224,32 @@ def _object_in(value: Object, name: str) -> Object:
     return inner
 
 
-def _errors(spec: Input) -> Iterator[FieldError]:
-    entries: Mapping[str, tuple[Entry, ...]] = {
-        "addTags": spec.add_tags,
-        "ignoreTags": spec.ignore_tags,
-        "removeTags": spec.remove_tags,
-    }
-    for member, listed in entries.items():
+def _entries(spec: Input) -> Iterator[tuple[str, Entry]]:
+    for member, listed in (
+        ("addTags", spec.add_tags),
+        ("ignoreTags", spec.ignore_tags),
+        ("removeTags", spec.remove_tags),
+    ):
         for index, entry in enumerate(listed):
-            yield from _entry_errors(f"{member}[{index}]", entry)
+            yield f"{member}[{index}]", entry
+
+
+def _errors(spec: Input) -> Iterator[FieldError]:
+    for path, entry in _entries(spec):
+        if entry.field not in _FIELDS:
+            yield invalid(f"{path}.field", entry.field, f"must be one of {', '.join(_FIELDS)}")
+        if entry.type in _TYPES[1:] and not entry.from_field_path:
+            yield required(f"{path}.fromFieldPath")
     for index, pattern in enumerate(spec.resources):
         yield from pattern_errors(f"resources[{index}]", pattern)
 
 
-def _entry_errors(path: str, entry: Entry) -> Iterator[FieldError]:
-    for member, value, known in (
-        ("type", entry.type, _TYPES),
-        ("policy", entry.policy, _POLICIES),
-        ("field", entry.field, tuple(_FIELDS)),
-    ):
-        if value not in known:
-            yield invalid(f"{path}.{member}", value, f"must be one of {', '.join(known)}")
-    if entry.type != "FromValue":
-        if not entry.from_field_path:
-            yield required(f"{path}.fromFieldPath")
-        yield from path_errors(f"{path}.fromFieldPath", entry.from_field_path)
+def _mistakes(spec: Input) -> Iterator[str]:
+    for path, entry in _entries(spec):
+        if entry.type not in _TYPES:
+            yield f'{path}.type: "{entry.type}" is none of {", ".join(_TYPES)}, so that the entry does nothing'
+        if entry.policy not in _POLICIES:
+            yield f'{path}.policy: "{entry.policy}" is neither Replace nor Retain, and counts as Replace'
 
 
 function: Final = CompiledFunction("tag-manager", _compile)
