@@ -149,7 +149,7 @@ def test_warnings_fail_only_who_asks_for_it() -> None:
 def test_a_release_that_does_not_exist_is_an_error_that_lists_those_that_do() -> None:
     error = planform("blueprint", "validate", "-", "--release", "9.9", stdin=blueprint(ECHO)).exception
     assert isinstance(error, PlanformError)
-    assert 'release "9.9" is not listed (there are: 0.0, 0.1' in error.message
+    assert 'release "9.9" is not listed (there are: kanister, 0.0, 0.1' in error.message
     error = planform("blueprint", "validate", "-", "--release", "0.0", stdin=blueprint(ECHO)).exception
     assert isinstance(error, UsageError)
     assert error.message == "release 0.0 is over: what it had is not in this installation"

@@ -120,6 +120,16 @@ def test_who_has_the_answer_gets_none_until_something_changes() -> None:
     assert body["functions"][1]["stable"] == "v1.1.0"
 
 
+def test_discovery_calls_that_version_stable_which_an_overlay_made_so() -> None:
+    known = catalogue()
+    known.load_overlay("functions: {Wait: {stable: v1.1.0}}")
+    _, _, body = get("/v1/functions/Wait", known)
+    states = {each["version"]: each["state"] for each in body["versions"]}
+    assert body["stable"] == "v1.1.0"
+    assert [version for version, state in states.items() if state == "stable"] == ["v1.1.0"]
+    assert states["v1.0.0"] == "preview"
+
+
 def test_uses_are_counted_by_pins_and_by_runs_that_go_on() -> None:
     uses = FunctionUses()
 

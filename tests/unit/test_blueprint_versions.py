@@ -306,6 +306,19 @@ def test_a_listed_function_needs_a_stable_version() -> None:
         PhaseCatalogue(registry("F", "v0.0.0"), versions=parse_versions(text), release="0.1")
 
 
+def test_our_own_file_announces_every_removal_two_releases_before() -> None:
+    removed = [
+        (name, each)
+        for name, function in embedded_versions().functions.items()
+        for each in function.versions.values()
+        if each.removed is not None
+    ]
+    assert removed
+    for name, each in removed:
+        assert each.deprecated is not None and each.removed is not None
+        assert each.removed - each.deprecated >= 2, f"{name} {each.version}"
+
+
 # The overlay
 
 

@@ -279,10 +279,10 @@ class PhaseCatalogue:
         listed, version = self._listed_version(function)
         if listed is None or version is None:
             return
-        state = listed.state_at(version, self._position)
-        if state is State.DEPRECATED:
-            yield self._deprecation(function, version)
-        elif state is State.PREVIEW:
+        stable = self._overlay.stable.get(listed.name) == parse_semver(version.version)
+        if listed.state_at(version, self._position) is State.DEPRECATED:
+            yield self._deprecation(function, version)  # it goes when the file says so, whatever an overlay made of it
+        elif self._state_of(listed, version, stable=stable) is State.PREVIEW:
             text = f"{function.title}: is a preview and may change"
             yield FunctionWarning("VersionPreview", function.name, function.version, text)
         coming = listed.next_stable(self._position)
@@ -369,7 +369,7 @@ class PhaseCatalogue:
         if listed is None or line is None:
             state_ = State.STABLE if version.stable else "unversioned"
             return Described(version.id, state_, stable=version.stable, labels=version.labels, function=function)
-        state = listed.state_at(line, self._position)
+        state = self._state_of(listed, line, stable=version.stable)
         since = {
             State.STABLE: line.promoted,
             State.DEPRECATED: line.deprecated,
@@ -387,6 +387,15 @@ class PhaseCatalogue:
             version.labels,
             None if state is State.REMOVED else function,
         )
+
+    def _state_of(self, listed: ListedFunction, line: ListedVersion, *, stable: bool) -> State:
+        """What people are told that a version is: the one that runs by default is stable, also by an overlay's word."""
+        state = listed.state_at(line, self._position)
+        if listed.name not in self._overlay.stable:
+            return state
+        if stable:
+            return State.STABLE
+        return State.PREVIEW if state is State.STABLE else state
 
     def _listed(self, name: str) -> ListedFunction | None:
         return self.versions.functions.get(name) or self._overlay.functions.get(name)
