@@ -48,7 +48,7 @@ from planform.controllers.usages import UsageGuard
 from planform.errors import UsageError, system_words
 from planform.features import FEATURES, FeatureGates
 from planform.journal import serving
-from planform.memory import search_at_rest, search_seldom
+from planform.memory import Searches, search_seldom
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
 from planform.reconcile.sources import Watches
@@ -377,11 +377,13 @@ def _show_features(features: FeatureGates, metrics: Registry) -> None:
 @asynccontextmanager
 async def _background(pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metrics: Registry) -> AsyncIterator[None]:
     """Certificate renewal and the loop-lag probe, for as long as the plane runs."""
-
+    searches = Searches()
     tasks = [
         asyncio.create_task(pki.keep_renewed(), name="certificate renewal"),
         asyncio.create_task(asyncio.to_thread(tokens.prepare), name="token key"),
-        asyncio.create_task(LoopLag(metrics, clock, at_rest=search_at_rest).run(), name="loop lag"),
+        asyncio.create_task(
+            LoopLag(metrics, clock, at_rest=searches.at_rest, at_work=searches.at_work).run(), name="loop lag"
+        ),
     ]
     try:
         yield

@@ -36,7 +36,7 @@ class Calls:
         self._answers = answers or (respond,)
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+    async def run(self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = 0) -> FunctionResponse:
         self.requests.append(request)
         if self.meanwhile is not None:
             await self.meanwhile()

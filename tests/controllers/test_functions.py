@@ -520,3 +520,16 @@ async def test_revisions_go_with_their_function(functions: Functions) -> None:
     await eventually(gone, "the revision is gone", seconds=60)
     with pytest.raises(FunctionNotFound):
         functions.resolve()
+
+
+async def test_the_largest_answer_of_a_function_is_said_on_the_function(functions: Functions) -> None:
+    setting = "planform.dev/max-answer-size"
+    await functions.install(f"{PACKAGE}:v1.0.0", annotations={setting: "16Mi"})
+    await functions.until_states(r1="Active")
+    assert functions.resolve().revision.max_answer_size == 16 << 20
+    await functions.install(f"{PACKAGE}:v1.0.0", annotations={setting: "32Mi"})
+    await functions.until_known(lambda: functions.resolve().revision.max_answer_size == 32 << 20, "the new limit")
+    await functions.install(f"{PACKAGE}:v1.0.0", annotations={setting: "much"})
+    told = await functions.until_condition("Installed", "False")
+    condition = condition_of(told, "Installed")
+    assert condition is not None and 'such as 16Mi, not "much"' in condition["message"]

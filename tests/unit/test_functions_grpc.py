@@ -132,7 +132,8 @@ async def test_resources_come_in_order_of_their_names(runner: GrpcRunner) -> Non
 async def test_a_request_beyond_four_megabytes_is_sent_and_answered(runner: GrpcRunner) -> None:
     request = asking("echo")
     request.desired = State(resources={f"r{n}": Resource({"text": "x" * 100_000}) for n in range(80)})
-    assert (await run(runner, request)).desired == request.desired
+    large = dataclasses.replace(FN, max_answer_size=16 << 20)
+    assert (await runner.run(large, request, timeout=20)).desired == request.desired
 
 
 # -- connections
@@ -354,7 +355,7 @@ class Wait:
     name = "wait"
     deterministic = False
 
-    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+    async def run(self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = 0) -> FunctionResponse:
         await asyncio.sleep(0)
         return respond(request)
 

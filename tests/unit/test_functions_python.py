@@ -74,7 +74,10 @@ FINE = "def compose(req, rsp):\n"
         (FINE + "  raise SystemExit(0)\n", "SystemExit: 0"),
         (FINE + "  import os\n  os._exit(0)\n", "ended with code 0 and without an answer"),
         (FINE + "  x = bytearray(2 << 30)\n", "MemoryError"),
-        (FINE + "  rsp.desired.resources['a'].resource['x'] = 'y' * (40 << 20)\n", "desires more than fits"),
+        (
+            FINE + "  rsp.desired.resources['a'].resource['x'] = 'y' * (5 << 20)\n",
+            "desires more than the 4 MiB of an answer",
+        ),
         pytest.param(
             FINE + "  open('/etc/planform', 'w')\n",
             "OSError",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from planform.memory import MOST_BEFORE_A_SEARCH, WORTH_A_SEARCH, search_at_rest, search_seldom
+from planform.memory import MOST_BEFORE_A_SEARCH, WORTH_A_SEARCH, Searches, search_seldom
 
 
 class Knot:
@@ -27,28 +27,29 @@ def _as_before() -> Iterator[None]:
 
 def test_a_cycle_is_found_at_rest_after_work_and_nothing_is_searched_again() -> None:
     knot = weakref.ref(Knot())
-    assert not search_at_rest(), "next to nothing was made"
+    searches = Searches()
+    assert not searches.at_rest(), "next to nothing was made"
     assert knot() is not None
     made: list[list[int]] = [[] for _ in range(2 * WORTH_A_SEARCH)]
-    assert search_at_rest()
+    assert searches.at_rest()
     assert knot() is None
-    assert not search_at_rest()
+    assert not searches.at_rest()
     del made
 
 
 def test_those_who_survived_are_searched_too_after_many_searches() -> None:
     old = Knot()
     knot = weakref.ref(old)
-    searches = 0
-    while knot() is not None and searches < 200:
+    times, searches = 0, Searches()
+    while knot() is not None and times < 200:
         made: list[list[int]] = [[] for _ in range(2 * WORTH_A_SEARCH)]
-        assert search_at_rest()
-        searches += 1
-        if searches == 1:
+        assert searches.at_rest()
+        times += 1
+        if times == 1:
             assert knot() is not None
             del old  # after it has grown older by a search
         del made
-    assert 10 < searches < 20
+    assert 10 < times < 20
 
 
 def test_without_rest_python_searches_when_very_much_was_made() -> None:

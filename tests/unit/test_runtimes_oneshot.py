@@ -81,7 +81,7 @@ async def test_either_spelling_of_a_name_is_read(hosting: Hosting) -> None:
         ("print('{} {}')", FunctionAnswerInvalid, "its answer is no RunFunctionResponse"),
         ("print('[]')", FunctionAnswerInvalid, "something other than an object"),
         ("print('{\"resluts\": []}')", FunctionAnswerInvalid, "resluts"),
-        ("print('x' * (17 << 20))", FunctionAnswerTooLarge, "it wrote more than an answer may have"),
+        ("print('x' * (5 << 20))", FunctionAnswerTooLarge, "the answer is larger, and at most 4 MiB are taken"),
     ],
     ids=["exit-code", "killed", "nothing", "no-json", "two-values", "a-list", "unknown-member", "too-much"],
 )

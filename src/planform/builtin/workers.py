@@ -27,6 +27,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION, mebibytes
+from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.sandbox import Limits, detect_isolation
 from planform.sandbox.child import surroundings
@@ -61,9 +63,9 @@ class Workers:
         self._threads = ThreadPoolExecutor(most, thread_name_prefix=f"{module.rpartition('.')[2]}-worker")
         self._own = threading.local()
 
-    async def call(self, request: FunctionRequest, *, seconds: float) -> FunctionResponse:
-        """The function's answer. Raises WorkerGone. Cancelling it ends the worker."""
-        call = _Call(msgspec.json.encode(request), seconds)
+    async def call(self, request: FunctionRequest, *, seconds: float, most: int = MAX_ANSWER_SIZE) -> FunctionResponse:
+        """The function's answer of at most so many bytes. Raises WorkerGone. Cancelling it ends the worker."""
+        call = _Call(msgspec.json.encode(request), seconds, most)
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, call)
         except asyncio.CancelledError:
@@ -81,9 +83,10 @@ class Workers:
 class _Call:
     """One exchange with a worker, which another thread may cancel."""
 
-    def __init__(self, asked: bytes, seconds: float) -> None:
+    def __init__(self, asked: bytes, seconds: float, most: int) -> None:
         self._asked = asked
         self._seconds = seconds
+        self._most = most
         self._worker: _Worker | None = None
         self._cancelled = False
         self._lock = threading.Lock()
@@ -94,7 +97,7 @@ class _Call:
                 return b""
             self._worker = worker
         try:
-            return worker.exchange(self._asked, self._seconds)
+            return worker.exchange(self._asked, self._seconds, self._most)
         except BaseException:
             worker.end()
             raise
@@ -136,11 +139,16 @@ class _Worker:
         self.end()
         return False
 
-    def exchange(self, asked: bytes, seconds: float) -> bytes:
+    def exchange(self, asked: bytes, seconds: float, most: int) -> bytes:
         deadline = time.monotonic() + seconds
         try:
             self._send(_HEAD.pack(len(asked)) + asked, deadline, seconds)
             (length,) = _HEAD.unpack(self._receive(_HEAD.size, deadline, seconds))
+            if length > most:
+                raise WorkerGone(
+                    f"the answer is {mebibytes(length)}, and at most {mebibytes(most)} are taken (annotation"
+                    f" {MAX_ANSWER_SIZE_ANNOTATION} of a Function that installs it)"
+                )
             return self._receive(length, deadline, seconds)
         except (BrokenPipeError, EOFError):
             raise WorkerGone("it ended its own process, most likely for want of memory") from None

@@ -36,7 +36,7 @@ from planform.controllers.coexistence import require_sole_control
 from planform.controllers.sharing import PREFIX
 from planform.errors import AlreadyExists, NotFound
 from planform.features import FEATURES, FeatureGates
-from planform.memory import search_at_rest
+from planform.memory import Searches
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.reconcile.election import Election, Terms
 from planform.reconcile.gate import Gate
@@ -352,7 +352,10 @@ async def _opened(settings: ClusterSettings) -> AsyncIterator[tuple[Replica, int
             tracer = traces
         await ensure_namespace(coordination, settings.namespace)
         port = await stack.enter_async_context(open_endpoint(settings.host, settings.port, health, metrics))
-        lag = asyncio.create_task(LoopLag(metrics, clock, at_rest=search_at_rest).run(), name="loop lag")
+        searches = Searches()
+        lag = asyncio.create_task(
+            LoopLag(metrics, clock, at_rest=searches.at_rest, at_work=searches.at_work).run(), name="loop lag"
+        )
         stack.callback(lag.cancel)
         yield Replica(settings, clock, SystemRandom(), metrics, tracer, health, coordination), port
 

@@ -25,6 +25,7 @@ from planform.functions.errors import (
     FunctionAnswerInvalid,
     FunctionError,
     InputUnavailable,
+    without_frames,
 )
 from planform.functions.read_policy import IsNamespaced, ReadPolicy
 from planform.functions.requirements import RequirementsLoop, RunReader
@@ -263,7 +264,8 @@ class _Run:
             response = await loop.run(await self._request(step))
             changes = self._accept(step, resolution.revision, response)
         except FunctionError as error:
-            failure = error.at_step(step.name, step.function, resolution.revision if resolution else None)
+            revision = resolution.revision if resolution else None
+            failure = without_frames(error.at_step(step.name, step.function, revision))
         calls = tuple(loop.calls) if loop else ()
         heard = dict.fromkeys([warning for call in calls if (warning := call.warning)])
         self._failure = failure

@@ -31,10 +31,16 @@ from planform.functions.errors import FunctionUnavailable
 from planform.functions.inprocess import InProcessRunner
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.routing import RoutingRunner
-from planform.functions.runner import BuiltinFunction, FunctionRevision, FunctionRunner, WaitingFunction
+from planform.functions.runner import (
+    MAX_ANSWER_SIZE,
+    BuiltinFunction,
+    FunctionRevision,
+    FunctionRunner,
+    WaitingFunction,
+)
 from planform.functions.semver import parse_semver
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.packages.endpoints import SecretRef, runs_elsewhere, serving, tls_secret_of
+from planform.packages.endpoints import SecretRef, max_answer_size_of, runs_elsewhere, serving, tls_secret_of
 from planform.packages.image_config import ImageConfig, InvalidImageConfig, parse_image_config
 from planform.packages.revision_objects import DIGEST_ANNOTATION
 from planform.reconcile.sources import Subscription
@@ -491,6 +497,7 @@ def _version(
         deterministic=deterministic or DETERMINISTIC in capabilities,
         quick=quick,
         created=str(obj["metadata"].get("creationTimestamp") or ""),
+        max_answer_size=max_answer_size_of(_annotations(obj)) or MAX_ANSWER_SIZE,
     )
 
 

@@ -25,14 +25,16 @@ from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.controller import Content, Examined, NotInstallable, PackageController
 from planform.controllers.workbench import Workbench
 from planform.errors import Forbidden, NotFound
-from planform.functions.errors import FunctionUnavailable
+from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION, FunctionUnavailable, mebibytes
 from planform.packages.endpoints import (
     ENDPOINT_ANNOTATION,
     EXTERNAL,
+    LARGEST_ANSWER,
     RUNTIME_ANNOTATION,
     TLS_SECRET_ANNOTATION,
     TLS_SERVER_NAME_ANNOTATION,
     builtin_endpoint,
+    max_answer_size_of,
     runs_elsewhere,
     serving,
     tls_secret_of,
@@ -78,6 +80,7 @@ class FunctionController(PackageController):
         RUNTIME_ANNOTATION,
         TLS_SECRET_ANNOTATION,
         TLS_SERVER_NAME_ANNOTATION,
+        MAX_ANSWER_SIZE_ANNOTATION,
     )
     hands_over = True
 
@@ -129,6 +132,11 @@ class FunctionController(PackageController):
         runtime = annotations.get(RUNTIME_ANNOTATION)
         if runtime not in (None, EXTERNAL):
             raise NotInstallable(f'the annotation {RUNTIME_ANNOTATION} may be {EXTERNAL}, not "{runtime}"')
+        if max_answer_size_of(annotations) is None:
+            raise NotInstallable(
+                f"the annotation {MAX_ANSWER_SIZE_ANNOTATION} must be a quantity such as 16Mi,"
+                f' not "{annotations[MAX_ANSWER_SIZE_ANNOTATION]}"; at most {mebibytes(LARGEST_ANSWER)}'
+            )
         if ENDPOINT_ANNOTATION in annotations:
             return Content(content_of(reference, annotations[ENDPOINT_ANNOTATION]))
         if runtime == EXTERNAL:

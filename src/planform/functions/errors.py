@@ -24,12 +24,16 @@ up in conditions: they hold no addresses, counts of attempts or measured times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from planform.errors import PlanformError
 
 if TYPE_CHECKING:
     from planform.functions.runner import FunctionRevision
+
+
+MAX_ANSWER_SIZE_ANNOTATION: Final = "planform.dev/max-answer-size"
+"""Of a Function: how large its answers may be, as a quantity such as `16Mi`."""
 
 
 class FunctionError(PlanformError):
@@ -168,7 +172,7 @@ class FunctionAnswerTooLarge(FunctionError):
     """The answer, or one object in it, is larger than what is taken."""
 
     reason = "FunctionAnswerTooLarge"
-    hint = "let the function answer with less, or raise the limit for function answers"
+    hint = f"let the function answer with less, or raise its limit: {MAX_ANSWER_SIZE_ANNOTATION} on the Function"
 
 
 class FunctionAnswerInvalid(FunctionError):
@@ -215,3 +219,31 @@ class CredentialsUnavailable(FunctionError):
 
     reason = "CredentialsUnavailable"
     retryable = True
+
+
+def answer_too_large(size: int | None, revision: FunctionRevision) -> FunctionAnswerTooLarge:
+    """Of an answer beyond the revision's limit; None is the size of one that was cut off at it."""
+    what = f"is {mebibytes(size)}" if size is not None else "is larger"
+    return FunctionAnswerTooLarge(
+        f"the answer {what}, and at most {mebibytes(revision.max_answer_size)} are taken"
+        f" (annotation {MAX_ANSWER_SIZE_ANNOTATION} of the Function)",
+        revision=revision,
+    )
+
+
+def mebibytes(size: int) -> str:
+    """A size for people; a limit of whole mebibytes is written as such."""
+    return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size / (1 << 20):.1f} MiB"
+
+
+def without_frames(error: FunctionError) -> FunctionError:
+    """The same error without what was on the stack when it was raised, to be kept: frames hold requests and answers."""
+    seen: set[int] = set()
+    rest: list[BaseException | None] = [error]
+    while rest:
+        each = rest.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            rest += [each.__cause__, each.__context__]
+    return error

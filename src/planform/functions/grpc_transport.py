@@ -31,6 +31,8 @@ from planform.functions.errors import (
     FunctionRequestTooLarge,
     FunctionTimedOut,
     FunctionUnavailable,
+    answer_too_large,
+    mebibytes,
 )
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse, Severity
@@ -46,7 +48,7 @@ _NEVER_SENT: Final = re.compile(
     r"|no children in",
     re.IGNORECASE,
 )
-_TOO_LARGE: Final = re.compile(r"larger than max \((\d+)")
+_TOO_LARGE: Final = re.compile(r"larger than max \((\d+) vs\. (\d+)")
 _TLS: Final = re.compile(r"ssl|tls|certificate|handshake", re.IGNORECASE)
 _LOOK_AGAIN: Final = 0.05
 _Code = grpc.StatusCode
@@ -56,7 +58,6 @@ _Code = grpc.StatusCode
 class CallLimits:
     """Bounds of every call. Times are in seconds, sizes in bytes."""
 
-    answer_size: int = 64 << 20
     calls_per_revision: int = 32
     connect_timeout: float = 3.0
     """How long a call waits for somebody to take it; a function that is down then fails instead of holding on."""
@@ -68,6 +69,7 @@ class CallLimits:
 @dataclass(slots=True)
 class _Connection:
     endpoint: Remote
+    max_answer_size: int
     channel: Any
     gate: Gate
     calls: dict[str, Any] = field(default_factory=dict)
@@ -120,6 +122,11 @@ class GrpcRunner:
         self._requests = metrics.counter("function_run_function_request_total", "Calls that were started.", labels)
         ended = (*labels, "grpc_code", "result_severity")
         self._responses = metrics.counter("function_run_function_response_total", "Calls that have ended.", ended)
+        self._refused = metrics.counter(
+            "function_run_function_refused_answers_total",
+            "Answers that were not taken: too large, or none.",
+            ("function_name", "function_revision", "reason"),
+        )
         self._seconds = metrics.histogram("function_run_function_seconds", "How long calls took.", ended)
 
     async def __aenter__(self) -> GrpcRunner:
@@ -170,13 +177,23 @@ class GrpcRunner:
                     "no free turn before the step's deadline: its other calls do not end", revision=revision
                 ) from error
             started = time.monotonic()
-            answer = await self._call(revision, connection, data, deadline)
+            try:
+                answer = await self._call(revision, connection, data, deadline)
+            except FunctionAnswerTooLarge as error:
+                self._refused.labels(revision.function, revision.name, error.reason).inc()
+                raise
         try:
             response = await self._codec.decode(answer, request)
-        except ObjectTooLarge as error:
-            raise FunctionAnswerTooLarge(str(error), revision=revision) from error
         except WireError as error:
-            raise FunctionAnswerInvalid(str(error), revision=revision) from error
+            # Made anew and raised below: whoever keeps the error would keep the frames that hold the answer.
+            refusal: FunctionError | None = _refusal(error, revision)
+        else:
+            refusal = None
+        del answer
+        if refusal is not None:
+            self._refused.labels(revision.function, revision.name, refusal.reason).inc()
+            self._count(revision, connection.version, _Code.OK.name, started)
+            raise refusal
         response.deterministic = connection.deterministic
         self._count(revision, connection.version, _Code.OK.name, started, _worst(response))
         return response
@@ -190,20 +207,21 @@ class GrpcRunner:
         key = revision.function, revision.name
         known = self._connections.get(key)
         if known is not None:
-            if known.endpoint == endpoint:
+            if known.endpoint == endpoint and known.max_answer_size == revision.max_answer_size:
                 return known
             self._drain(known)
-        connection = _Connection(endpoint, self._channel(endpoint), Gate(self._limits.calls_per_revision))
+        size = revision.max_answer_size
+        connection = _Connection(endpoint, size, self._channel(endpoint, size), Gate(self._limits.calls_per_revision))
         for version, method in METHODS.items():
             connection.calls[version] = connection.channel.unary_unary(method)
         self._connections[key] = connection
         return connection
 
-    def _channel(self, endpoint: Remote) -> Any:
+    def _channel(self, endpoint: Remote, max_answer_size: int) -> Any:
         keepalive = int(self._limits.keepalive * 1000)
         options: list[tuple[str, str | int]] = [
             ("grpc.service_config", _SERVICE_CONFIG),
-            ("grpc.max_receive_message_length", self._limits.answer_size),
+            ("grpc.max_receive_message_length", max_answer_size),
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", keepalive),
             ("grpc.keepalive_timeout_ms", keepalive // 3),
@@ -256,7 +274,9 @@ class GrpcRunner:
                     if self._endpoints.endpoint(revision) != connection.endpoint:
                         raise _Moved from error
                     continue
-                raise _named(error, revision, self._limits, len(data)) from error
+                failure = _named(error, revision, len(data))
+            # Not from within: the error would keep the call, and with it the frames that hold request and answer.
+            raise failure
 
     async def _call_beta(
         self, revision: FunctionRevision, connection: _Connection, data: bytes, deadline: float
@@ -265,9 +285,11 @@ class GrpcRunner:
         try:
             answer = await self._call_version(revision, connection, "v1beta1", data, deadline)
         except grpc.aio.AioRpcError as error:
-            raise _named(error, revision, self._limits, len(data)) from error
-        connection.version = "v1beta1"
-        return answer
+            failure = _named(error, revision, len(data))
+        else:
+            connection.version = "v1beta1"
+            return answer
+        raise failure
 
     async def _call_version(
         self, revision: FunctionRevision, connection: _Connection, version: str, data: bytes, deadline: float
@@ -309,7 +331,13 @@ async def _state_change(channel: Any, timeout: float) -> None:
         pass
 
 
-def _named(error: Any, revision: FunctionRevision, limits: CallLimits, request_size: int) -> FunctionError:
+def _refusal(error: WireError, revision: FunctionRevision) -> FunctionError:
+    if isinstance(error, ObjectTooLarge):
+        return FunctionAnswerTooLarge(str(error), revision=revision, hint="let the function answer with less")
+    return FunctionAnswerInvalid(str(error), revision=revision)
+
+
+def _named(error: Any, revision: FunctionRevision, request_size: int) -> FunctionError:
     """Our name for a gRPC status. What only the function can know is quoted, addresses are not.
 
     Both sides word a message that is too large alike; its size tells whether it was the request.
@@ -330,10 +358,13 @@ def _named(error: Any, revision: FunctionRevision, limits: CallLimits, request_s
             return FunctionCrashed("the connection ended before the answer", revision=revision)
         case _Code.RESOURCE_EXHAUSTED if (size := _TOO_LARGE.search(details)) is not None:
             if int(size[1]) != request_size:
-                return FunctionAnswerTooLarge(
-                    f"the answer is larger than {limits.answer_size >> 20} MiB", revision=revision
-                )
-            return FunctionRequestTooLarge("the request is larger than the function takes", revision=revision)
+                return answer_too_large(int(size[1]), revision)
+            return FunctionRequestTooLarge(
+                f"the request is {mebibytes(request_size)}, and the function takes at most {mebibytes(int(size[2]))}",
+                revision=revision,
+                hint="raise the function's limit for received messages (--max-recv-message-size of functions written"
+                " with a Crossplane SDK, in the args of its runtime configuration), or split the composition",
+            )
         case _Code.UNIMPLEMENTED:
             return FunctionRefused(
                 "what answers there is not a function (it serves neither v1 nor v1beta1)", revision=revision

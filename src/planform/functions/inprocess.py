@@ -68,7 +68,7 @@ class InProcessRunner:
         self._calls.labels(name, revision.name).inc()
         try:
             if not callable(function):
-                return await function.run(request, timeout=timeout)
+                return await function.run(request, timeout=timeout, max_answer_size=revision.max_answer_size)
             if time.perf_counter() - self._gave_way > _MOMENT:
                 await asyncio.sleep(0)
                 self._gave_way = time.perf_counter()

@@ -27,7 +27,7 @@ from planform.functions.errors import (
     VersionNotReady,
     VersionRemoved,
 )
-from planform.functions.runner import FunctionRevision
+from planform.functions.runner import MAX_ANSWER_SIZE, FunctionRevision
 from planform.functions.semver import UNVERSIONED, Semver, parse_semver
 
 STABLE_LABEL: Final = "planform.dev/stable"
@@ -88,11 +88,14 @@ class Version:
     deterministic: bool = False
     quick: bool = False
     created: str = ""
+    max_answer_size: int = MAX_ANSWER_SIZE
     revision: FunctionRevision = field(init=False, repr=False, compare=False)
     """As everything downstream knows it. Made once: every pass of a fleet asks for it again and again."""
 
     def __post_init__(self) -> None:
-        revision = FunctionRevision(self.function, self.id, self.digest or self.id, self.deterministic, self.quick)
+        revision = FunctionRevision(
+            self.function, self.id, self.digest or self.id, self.deterministic, self.quick, self.max_answer_size
+        )
         object.__setattr__(self, "revision", revision)
 
     @property

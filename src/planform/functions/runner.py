@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, ResourceSelector, SchemaSelector
+
+MAX_ANSWER_SIZE: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class FunctionRevision:
     deterministic: bool = False
     quick: bool = False
     """Whether it answers in this process, faster than a cache could."""
+    max_answer_size: int = MAX_ANSWER_SIZE
+    """Bytes of the largest answer that is taken."""
 
 
 class FunctionRunner(Protocol):
@@ -67,4 +71,6 @@ class WaitingFunction(Protocol):
     name: str
     deterministic: bool
 
-    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse: ...
+    async def run(
+        self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = ...
+    ) -> FunctionResponse: ...

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from planform.functions.errors import mebibytes
 from planform.functions.values import (
     Condition,
     FunctionRequest,
@@ -114,9 +115,11 @@ class CallerCodec:
             raise DesiredMissing(
                 f"the answer has no desired state, while it was sent {len(request.desired.resources)} resources"
             )
+        desired = _parse(self._state, message.desired, "the desired state is not a State")
+        _judge(desired, message)
         pace = _Pace()
         return FunctionResponse(
-            desired=await self._decode_state(message.desired, pace),
+            desired=await self._decode_state(desired, pace),
             results=results,
             context=self._object(message.context, "context"),
             requirements=_requirements(message.requirements),
@@ -150,9 +153,8 @@ class CallerCodec:
         if pace.is_due(len(data)):
             await asyncio.sleep(0)
 
-    async def _decode_state(self, data: bytes, pace: _Pace) -> State:
+    async def _decode_state(self, message: Any, pace: _Pace) -> State:
         """The map of the wire has no order; ours is sorted, so that equal answers are equal."""
-        message = _parse(self._state, data, "the desired state is not a State")
         resources: dict[str, Resource] = {}
         for name, each in sorted(message.resources.items()):
             resources[name] = self._resource(each, f'desired resource "{name}"')
@@ -168,8 +170,6 @@ class CallerCodec:
     def _object(self, data: bytes, what: str) -> Object:
         if not data:
             return {}
-        if len(data) > MAX_OBJECT:
-            raise ObjectTooLarge(f"{what} is larger than {MAX_OBJECT >> 20} MiB")
         try:
             return self._structs.decode(data)
         except (ValueError, RecursionError):
@@ -190,6 +190,22 @@ class _Pace:
             return False
         self._bytes = 0
         return True
+
+
+def _judge(desired: Any, message: Any) -> None:
+    """Raises ObjectTooLarge, before anything is decoded that costs more than its bytes."""
+    _judge_object(message.context, "context")
+    _judge_object(message.output, "output")
+    _judge_object(desired.composite.resource, "the desired composite resource")
+    for name, each in desired.resources.items():
+        _judge_object(each.resource, f'desired resource "{name}"')
+
+
+def _judge_object(data: bytes, what: str) -> None:
+    if len(data) > MAX_OBJECT:
+        raise ObjectTooLarge(
+            f"{what} is {mebibytes(len(data))}, and no object may be larger than {mebibytes(MAX_OBJECT)}"
+        )
 
 
 def _has_desired(data: bytes) -> bool:

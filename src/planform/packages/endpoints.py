@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from planform.functions.endpoints import ClientTls, Endpoint, InProcess, Remote
+from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION
+from planform.functions.runner import MAX_ANSWER_SIZE
+from planform.machinery.quantity import QuantityError, parse_quantity
 
 ENDPOINT_ANNOTATION: Final = "planform.dev/endpoint"
 RUNTIME_ANNOTATION: Final = "planform.dev/runtime"
@@ -22,6 +25,7 @@ EXTERNAL: Final = "External"
 
 TLS_SECRET_ANNOTATION: Final = "planform.dev/tls-secret"
 TLS_SERVER_NAME_ANNOTATION: Final = "planform.dev/tls-server-name"
+LARGEST_ANSWER: Final = 1 << 30
 TLS_KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
 
 _BUILTIN: Final = "builtin:"
@@ -58,6 +62,18 @@ class Serving:
 def runs_elsewhere(annotations: Mapping[str, str]) -> bool:
     """Whether somebody else runs the function, whatever its package is."""
     return ENDPOINT_ANNOTATION in annotations or RUNTIME_ANNOTATION in annotations
+
+
+def max_answer_size_of(annotations: Mapping[str, str]) -> int | None:
+    """Bytes of the largest answer that is taken of a function; None if what is said about it is no size."""
+    text = annotations.get(MAX_ANSWER_SIZE_ANNOTATION)
+    if text is None:
+        return MAX_ANSWER_SIZE
+    try:
+        size = parse_quantity(text).value
+    except QuantityError:
+        return None
+    return size if 0 < size <= LARGEST_ANSWER else None
 
 
 def builtin_endpoint(name: str) -> str:

@@ -24,13 +24,15 @@ BUSY_INTERVAL: Final = 0.02
 LITTLE: Final = 0.1
 """So small a share of the time was computed by a loop that rests."""
 PROBES_OF_REST: Final = 3
+PROBES_OF_WORK: Final = 50
+"""So many probes in a row found work, and then again and again so many."""
 
 
 class LoopLag:
     """Measures until cancelled; `worst` is the longest lag since it was last reset.
 
-    `at_rest` is called at every probe while there is little to do, so it should do little itself. `computed` gives the
-    seconds that the loop's thread has computed so far.
+    `at_rest` is called at every probe while there is little to do, so it should do little itself; `at_work` now and
+    then while there is much. `computed` gives the seconds that the loop's thread has computed so far.
     """
 
     def __init__(
@@ -39,10 +41,12 @@ class LoopLag:
         clock: Clock,
         *,
         at_rest: Callable[[], object] | None = None,
+        at_work: Callable[[], object] | None = None,
         computed: Callable[[], float] = time.thread_time,
     ) -> None:
         self._clock = clock
         self._at_rest = at_rest
+        self._at_work = at_work
         self._computed = computed
         self._lag = metrics.histogram(
             "planform_event_loop_lag_seconds", "How late the event loop woke a timer.", buckets=LAG_BUCKETS
@@ -50,18 +54,22 @@ class LoopLag:
         self.worst = 0.0
 
     async def run(self) -> None:
-        quiet, interval = 0, INTERVAL
+        quiet, busy, interval = 0, 0, INTERVAL
         while True:
             computed, begun = self._computed(), self._clock.monotonic()
             if self._at_rest is not None and quiet >= PROBES_OF_REST:
                 self._at_rest()  # within what is measured: it holds the loop as anything else does
+            if self._at_work is not None and busy >= PROBES_OF_WORK:
+                self._at_work()
+                busy = 0
             await self._clock.sleep(interval)
             took = self._clock.monotonic() - begun
             lag = max(0.0, took - interval)
             self._lag.observe(lag)
             self.worst = max(self.worst, lag)
             interval = INTERVAL if lag < ON_TIME else BUSY_INTERVAL
-            quiet = quiet + 1 if self._computed() - computed < LITTLE * took else 0
+            rested = self._computed() - computed < LITTLE * took
+            quiet, busy = (quiet + 1, busy) if rested else (0, busy + 1)
 
     def reset(self) -> float:
         """The worst lag so far; measuring starts anew."""

@@ -25,6 +25,7 @@ from planform.builtin.go_templating.inputs import GoTemplate, read_input
 from planform.builtin.go_templating.library import FUNCTIONS, rendering
 from planform.builtin.inputs import InputError
 from planform.builtin.workers import WorkerGone, Workers
+from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Result, Severity, Target, respond
 from planform.gotemplate import (
     FunctionError,
@@ -124,13 +125,15 @@ class GoTemplating:
 
         self._read = read
 
-    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+    async def run(
+        self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = MAX_ANSWER_SIZE
+    ) -> FunctionResponse:
         """Answer, giving way to others between objects. Errors of templates are fatal results."""
         response = respond(request)
         try:
             text = await self._render(request, response)
             if text is None:
-                return await self._workers.call(request, seconds=min(WORKER_SECONDS, timeout))
+                return await self._workers.call(request, seconds=min(WORKER_SECONDS, timeout), most=max_answer_size)
             started = time.perf_counter()
             for _ in carry_out(text, request, response):
                 if time.perf_counter() - started > _SLICE:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from planform.builtin.inputs import InputError, InputObject, convert_input, given_object
+from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION, mebibytes
+from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
 from planform.reconcile.gate import Gate
 from planform.sandbox import Ended, Finished, Limits, run_once
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from planform.functions.wire import CallerCodec
 
 _CHILD: Final = str(Path(__file__).with_name("child.py"))
-_LIMITS: Final = Limits(memory=512 << 20, cpu_seconds=20, seconds=20.0, output=32 << 20)
+_LIMITS: Final = Limits(memory=512 << 20, cpu_seconds=20, seconds=20.0, output=MAX_ANSWER_SIZE)
 _AT_ONCE: Final = 4
 _MARGIN: Final = 0.9  # of the step's time, so that the fatal result comes before the step's own deadline
 
@@ -43,7 +45,9 @@ class InlinePython:
         self._enabled = enabled
         self._codec: CallerCodec | None = None
 
-    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+    async def run(
+        self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = MAX_ANSWER_SIZE
+    ) -> FunctionResponse:
         if not self._enabled:
             return _fatal(request, "inline Python scripts are switched off on this control plane")
         try:
@@ -52,28 +56,32 @@ class InlinePython:
         except InputError as error:
             return _fatal(request, str(error))
         async with self._gate.turn(_asker(request)):
-            return await self._run(request, min(timeout * _MARGIN, self._limits.seconds or timeout))
+            seconds = min(timeout * _MARGIN, self._limits.seconds or timeout)
+            return await self._run(request, replace(self._limits, seconds=seconds, output=max_answer_size))
 
-    async def _run(self, request: FunctionRequest, seconds: float) -> FunctionResponse:
+    async def _run(self, request: FunctionRequest, limits: Limits) -> FunctionResponse:
         from planform.functions.wire import CallerCodec, WireError
 
         if self._codec is None:
             self._codec = CallerCodec()
         command = [sys.executable, "-I", _CHILD]
-        done = await run_once(command, await self._codec.encode(request), replace(self._limits, seconds=seconds))
+        done = await run_once(command, await self._codec.encode(request), limits)
         if not done.ok or not done.stdout:
-            return _fatal(request, _what_happened(done))
+            return _fatal(request, _what_happened(done, limits))
         try:
             return await self._codec.decode(done.stdout, request)
         except WireError as error:
             return _fatal(request, f"the script's answer is not one: {error}")
 
 
-def _what_happened(done: Finished) -> str:
+def _what_happened(done: Finished, limits: Limits) -> str:
     if done.why is Ended.EXITED:
         what = f"ended with code {done.code} and without an answer"
     elif done.why is Ended.OUTPUT:
-        what = "desires more than fits into an answer"
+        what = (
+            f"desires more than the {mebibytes(limits.output)} of an answer"
+            f" (annotation {MAX_ANSWER_SIZE_ANNOTATION} of a Function that installs it)"
+        )
     else:
         what = f"was ended: {done.why}"
     return f"the script {what}{_quoted(done.last_lines(3))}"

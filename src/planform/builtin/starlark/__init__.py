@@ -18,6 +18,7 @@ from planform.builtin.starlark.answers import read_response, request_dict
 from planform.builtin.starlark.engine import FILE, Budget, ScriptError, call_main, check_engine
 from planform.builtin.workers import WorkerGone, Workers
 from planform.errors import FieldError
+from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
 from planform.machinery.names import invalid
 
@@ -42,11 +43,13 @@ class Starlark:
     def __init__(self) -> None:
         self._workers = Workers(__name__, memory=MEMORY)
 
-    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+    async def run(
+        self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = MAX_ANSWER_SIZE
+    ) -> FunctionResponse:
         try:
             _read(request.input)
             check_engine()
-            return await self._workers.call(request, seconds=min(SECONDS + _GRACE, timeout))
+            return await self._workers.call(request, seconds=min(SECONDS + _GRACE, timeout), most=max_answer_size)
         except InputError as error:
             return _fatal(request, str(error))
         except ScriptError as error:

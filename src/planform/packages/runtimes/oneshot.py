@@ -20,10 +20,10 @@ import orjson
 
 from planform.functions.errors import (
     FunctionAnswerInvalid,
-    FunctionAnswerTooLarge,
     FunctionFailed,
     FunctionRefused,
     FunctionTimedOut,
+    answer_too_large,
 )
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse
@@ -76,7 +76,7 @@ class Oneshot:
         try:
             async with asyncio.timeout(timeout):
                 async with self._turns:
-                    done = await self._run(document, timeout)
+                    done = await self._run(document, timeout, revision.max_answer_size)
         except TimeoutError as error:
             raise FunctionTimedOut("no answer within the step's deadline", revision=revision) from error
         if not done.ok:
@@ -86,9 +86,9 @@ class Oneshot:
         except (orjson.JSONDecodeError, json_format.ParseError, WireError, _NoAnswer) as error:
             raise FunctionAnswerInvalid(f"its answer is no RunFunctionResponse: {error}", revision=revision) from error
 
-    async def _run(self, document: bytes, timeout: float) -> Finished:
+    async def _run(self, document: bytes, timeout: float, output: int) -> Finished:
         program = self._program()
-        limits = replace(program.limits, seconds=timeout)
+        limits = replace(program.limits, seconds=timeout, output=output)
         try:
             done = await run_once(
                 program.command,
@@ -166,7 +166,7 @@ def _fail(done: Finished, revision: FunctionRevision) -> NoReturn:
         case Ended.TIMED_OUT:
             raise FunctionTimedOut("no answer within the step's deadline", revision=revision)
         case Ended.OUTPUT:
-            raise FunctionAnswerTooLarge("it wrote more than an answer may have", revision=revision)
+            raise answer_too_large(None, revision)
     how = f"it ended with exit code {done.code}" if done.why is Ended.EXITED else f"it {done.why}"
     said = " | ".join(done.last_lines(_LAST_LINES))
     raise FunctionFailed(f"{how}: {said}" if said else how, revision=revision)
