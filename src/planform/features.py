@@ -40,8 +40,9 @@ FEATURES: Final[Mapping[str, Feature]] = {
         Feature(
             "ConfineNamespacedReads",
             False,
-            "alpha",
-            "Functions of a namespaced XR may read only its own namespace and cluster-scoped kinds.",
+            "beta",
+            "Functions of a namespaced XR may read only its own namespace and cluster-scoped kinds, connection details"
+            " of its resources included.",
         ),
         Feature(
             "BuiltInNopResources",

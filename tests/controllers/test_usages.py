@@ -119,6 +119,19 @@ async def test_a_selector_finds_what_has_the_same_controller(bench: Workbench, u
     assert found["spec"]["of"]["resourceRef"] == {"name": f"{unique}-b"}
 
 
+async def test_a_usage_of_what_has_no_namespace_protects_nothing_and_says_so(bench: Workbench, unique: str) -> None:
+    UsageController(bench).start()
+    used = await bench.client.create(nop(unique, ""))
+    created = await bench.client.create(usage(unique, of=side(unique, cluster=True), reason="mine"))
+    refused = await until_condition(bench.client, created, "Ready", "False", reason="InvalidUsage")
+    condition = condition_of(refused, "Ready")
+    assert condition is not None and condition["message"].endswith("has no namespace; use a ClusterUsage, not a Usage")
+    found = await stored(bench, used)
+    assert found is not None and not is_marked(found)
+    await deleted(bench, used)
+    await deleted(bench, created)
+
+
 async def test_a_usage_of_another_namespace_needs_a_user_and_says_so(bench: Workbench, unique: str) -> None:
     UsageController(bench).start()
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}

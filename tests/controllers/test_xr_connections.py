@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.api.names import CLUSTER_NOP_RESOURCE, RECONCILE_REQUESTED_ANNOTATION, SECRET
+from planform.client.protocol import Patch, PatchType
+from planform.controllers.composites.observing import observe
 from planform.controllers.workbench import Workbench
+from planform.features import FeatureGates
 from tests.controllers.composing import (
     NAMESPACE,
     NOP,
@@ -166,3 +170,91 @@ async def test_a_modern_xr_publishes_connection_details_in_a_secret_that_it_comp
         assert ("Secret", name) in references
         await platform.client.delete(SECRET, name, namespace=NAMESPACE)
         await becomes(lambda: data_of(platform, name), {"user": "you", "password": "secret"}, "it is made again")
+
+
+def telling(secret: Object) -> Object:
+    """A step that composes a resource with a connection secret, and puts the keys that it sees into the status."""
+    thing = {
+        "apiVersion": NOP.api_version,
+        "kind": NOP.kind,
+        "spec": {"forProvider": {}, "writeConnectionSecretToRef": secret},
+    }
+    return script(
+        f"THING = json.decode({json.dumps(json.dumps(thing))})\n"
+        "def main(req):\n"
+        "    found = req['observed'].get('resources', {})\n"
+        "    seen = found.get('it', {}).get('connectionDetails', {})\n"
+        "    said = {'status': {'seen': sorted(seen.keys()), 'words': ' '.join(found.keys())}}\n"
+        "    desired = {'composite': {'resource': said}, 'resources': {'it': {'resource': THING}}}\n"
+        "    return {'desired': desired}\n"
+    )
+
+
+def a_namespace(name: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def a_secret(name: str, namespace: str) -> Object:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"password": "c2VjcmV0"}}
+
+
+@pytest.mark.parametrize(
+    ("confined", "at_home", "seen"),
+    [
+        pytest.param(True, False, [], id="confined, elsewhere"),
+        pytest.param(True, True, ["password"], id="confined, at home"),
+        pytest.param(False, False, ["password"], id="elsewhere"),
+    ],
+)
+async def test_a_confined_xr_gets_connection_details_of_its_own_namespace_only(
+    bench: Workbench, unique: str, confined: bool, at_home: bool, seen: list[str]
+) -> None:
+    gates = FeatureGates({"ConfineNamespacedReads": confined})
+    await bench.client.create(a_namespace(unique))
+    namespace = NAMESPACE if at_home else unique
+    async with a_platform(bench, unique, features=gates) as platform:
+        await platform.client.create(a_secret(f"{unique}-theirs", namespace))
+        await platform.compose(telling({"name": f"{unique}-theirs", "namespace": namespace}))
+        xr = await platform.create()
+        told = await platform.until(
+            xr, lambda xr: (xr.get("status") or {}).get("words") == "it", "the resource is observed"
+        )
+        assert told["status"]["seen"] == seen
+    await bench.client.delete(SECRET, f"{unique}-theirs", namespace=namespace)
+    await bench.client.delete(gvk("v1", "Namespace"), unique)
+
+
+async def test_what_an_xr_refers_to_and_does_not_control_has_no_connection_details(
+    bench: Workbench, unique: str
+) -> None:
+    await bench.client.create(a_namespace(unique))
+    await bench.client.create(a_secret("theirs", unique))
+    bait = await bench.client.create(
+        {
+            "apiVersion": NOP.api_version,
+            "kind": NOP.kind,
+            "metadata": {
+                "name": f"{unique}-bait",
+                "namespace": NAMESPACE,
+                "annotations": {"crossplane.io/composition-resource-name": "it"},
+            },
+            "spec": {"forProvider": {}, "writeConnectionSecretToRef": {"name": "theirs", "namespace": unique}},
+        }
+    )
+    reference = {"apiVersion": NOP.api_version, "kind": NOP.kind, "name": f"{unique}-bait"}
+    xr = {
+        "apiVersion": "example.org/v1",
+        "kind": "App",
+        "metadata": {"name": "one", "namespace": NAMESPACE, "uid": unique},
+        "spec": {"crossplane": {"resourceRefs": [reference]}},
+    }
+    seen = await observe(bench.client, xr, "modern", lambda _: None)
+    assert list(seen.state.resources) == ["it"] and not seen.state.resources["it"].connection_details
+    owner = {"apiVersion": xr["apiVersion"], "kind": "App", "name": "one", "uid": unique, "controller": True}
+    patch = Patch(PatchType.MERGE, {"metadata": {"ownerReferences": [owner]}})
+    await bench.client.patch(NOP, bait["metadata"]["name"], patch, namespace=NAMESPACE)
+    seen = await observe(bench.client, xr, "modern", lambda _: None)
+    assert seen.state.resources["it"].connection_details == {"password": b"secret"}
+    await bench.client.delete(NOP, bait["metadata"]["name"], namespace=NAMESPACE)
+    await bench.client.delete(gvk("v1", "Namespace"), unique)

@@ -253,11 +253,11 @@ def test_the_user_is_not_protected() -> None:
     assert protecting(index, "replica") == []
 
 
-def test_a_cluster_scoped_object_is_protected_by_usages_of_any_namespace() -> None:
+def test_a_cluster_scoped_object_is_protected_by_cluster_usages_only() -> None:
     index = indexed(
         usage("a", "one", of=side(DATABASE, "db"), reason="r"), usage("b", "", of=side(DATABASE, "db"), reason="r")
     )
-    assert protecting(index, namespace="") == ["b", "a"]
+    assert protecting(index, namespace="") == ["b"]
 
 
 def test_a_selector_protects_nothing_until_it_is_resolved() -> None:

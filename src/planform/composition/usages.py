@@ -227,7 +227,7 @@ def choose(usage: Usage, side: Side, candidates: Iterable[Mapping[str, Any]]) ->
 def could_be(usage: Usage, side: Side, obj: Mapping[str, Any]) -> bool:
     """Whether an object of the side's kind is what its selector asks for."""
     labels = obj["metadata"].get("labels") or {}
-    if side.namespace and _namespace(obj) not in ("", side.namespace):
+    if _namespace(obj) != side.namespace:
         return False
     if side.same_controller and (not usage.controller_uid or controller_uid(obj) != usage.controller_uid):
         return False
@@ -347,7 +347,7 @@ class UsageIndex:
         of = usage.of
         return (
             (of.gvk.group, of.gvk.kind, of.name) == (group, kind, name)
-            and namespace in ("", of.namespace)
+            and namespace == of.namespace
             and usage.uid not in self._released
         )
 
@@ -387,7 +387,7 @@ def _matters(usage: Usage, obj: Mapping[str, Any], *, gone: bool) -> bool:
     for side in usage.sides:
         if (side.gvk.group, side.gvk.kind, side.name) != (kind.group, kind.kind, metadata["name"]):
             continue
-        if _namespace(obj) not in ("", side.namespace):
+        if _namespace(obj) != side.namespace:
             continue
         if gone:
             return True

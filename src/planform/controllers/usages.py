@@ -250,14 +250,17 @@ class UsageController:
             raise _NotThere("ResourceNotFound", f"{path}: {error}") from error
 
     async def _namespace_of(self, usage: Usage, side: Side, path: str) -> str:
-        """Where to look for an object; a ClusterUsage has no namespace to look in."""
+        """Where to look for an object. A ClusterUsage has no namespace to look in, and a Usage has only namespaces: who
+        may write to one namespace shall not hold what belongs to all of them."""
         try:
             kind = await self._client.kind(side.gvk)
         except NotFound as error:
             raise _NotThere("KindNotServed", f"{path}: {error}") from error
         if kind.namespaced and not usage.key.namespace:
             raise _NotThere("InvalidUsage", f"{path}: {kind.kind} has a namespace; use a Usage, not a {usage.kind}")
-        return side.namespace if kind.namespaced else ""
+        if usage.key.namespace and not kind.namespaced:
+            raise _NotThere("InvalidUsage", f"{path}: {kind.kind} has no namespace; use a ClusterUsage, not a Usage")
+        return side.namespace
 
     async def _bind(self, obj: Object, usage: Usage, using: Object | None) -> Object:
         """Finalizer, details and owner, in one write if any of them differs."""

@@ -44,10 +44,13 @@ class Observed:
     """As stored; the state has them as functions see them."""
 
 
-async def observe(client: Client, xr: Object, style: Style, heed: Heed, *, one_by_one: bool = False) -> Observed:
+async def observe(
+    client: Client, xr: Object, style: Style, heed: Heed, *, one_by_one: bool = False, confined: bool = False
+) -> Observed:
     """Read what the XR refers to. What is gone is left out, and so is what somebody else controls.
 
-    `heed` hears of each Secret before it is read.
+    `heed` hears of each Secret before it is read. Only what the XR controls has connection details, since anybody may
+    write a reference to a Secret into an object of their own; and if the XR is `confined`, only those of its namespace.
     """
     home = xr["metadata"].get("namespace") or ""
     found = await _read_all(client, references(xr, style), home, one_by_one=one_by_one)
@@ -65,7 +68,9 @@ async def observe(client: Client, xr: Object, style: Style, heed: Heed, *, one_b
             observed.leftovers.append((name, obj))
             continue
         observed.resources[name] = obj
-        secret = secret_reference(obj, home)
+        secret = secret_reference(obj, home) if is_controlled_by(xr, obj) else None
+        if secret is not None and confined and home and secret.namespace != home:
+            secret = None
         details = await _details(client, secret, observed, heed) if secret is not None else {}
         sent[name] = Resource(without_bookkeeping(obj), details)
     own = secret_reference(xr, "") if style == "legacy" else None

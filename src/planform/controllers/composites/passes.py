@@ -134,7 +134,14 @@ class CompositeReconciler:
         chosen = await choose(self._fleet, self._tools.compositions, key, xr, self._bench.clock)
         steps = self._parsed(chosen)
         heed = partial(self._fleet.heed, key, xr["metadata"]["uid"])
-        observed = await observe(self._client, xr, self._definition.style, heed, one_by_one=self._bench.reads_at_once)
+        observed = await observe(
+            self._client,
+            xr,
+            self._definition.style,
+            heed,
+            one_by_one=self._bench.reads_at_once,
+            confined=self._is_confined,
+        )
         pipelines = self._tools.pipelines
         work = Pass(
             key=key,
@@ -421,8 +428,12 @@ class CompositeReconciler:
         after = min(waits) * self._bench.rng.uniform(0.9, 1.1) if waits else None
         return Result(requeue_after=after, rests_at=rests_at)
 
+    @property
+    def _is_confined(self) -> bool:
+        return self._bench.features.enabled("ConfineNamespacedReads")
+
     def _read_settings(self, xr: Object) -> ReadSettings:
-        if not self._bench.features.enabled("ConfineNamespacedReads"):
+        if not self._is_confined:
             return self._reads
         return replace(self._reads, confined_to=xr["metadata"].get("namespace") or "")
 
