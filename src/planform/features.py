@@ -45,6 +45,27 @@ FEATURES: Final[Mapping[str, Feature]] = {
             " of its resources included.",
         ),
         Feature(
+            "ProviderDeletionProtection",
+            False,
+            "alpha",
+            "A Provider cannot be deleted while there are objects of its kinds: a ClusterUsage says so.",
+            alias="enable-provider-deletion-protection",
+        ),
+        Feature(
+            "DependencyVersionUpgrades",
+            False,
+            "alpha",
+            "A package that others need is raised to a version that fits, also if it was installed by hand.",
+            alias="enable-dependency-version-upgrades",
+        ),
+        Feature(
+            "DependencyVersionDowngrades",
+            False,
+            "alpha",
+            "A package that others need is raised or lowered to a version that fits, also if it was installed by hand.",
+            alias="enable-dependency-version-downgrades",
+        ),
+        Feature(
             "BuiltInNopResources",
             True,
             "stable",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from planform.api.names import COMPOSITION, CONFIGURATION, CONFIGURATION_REVISION, FUNCTION, LOCK
 from planform.controllers.workbench import Workbench
+from planform.features import FeatureGates
 from tests.harness.packaging import Installation, composition, installing, meta, server_program
-from tests.harness.planes import condition_of, eventually, read
+from tests.harness.planes import condition_of, embedded_bench, eventually, read
 
 HOME = "registry.example.org/acme"
 
@@ -110,6 +112,38 @@ async def test_one_bad_package_does_not_hold_up_another(installation: Installati
         return f'Function "fn" is v1.0.0: {HOME}/bad needs >=v7; {HOME}/good needs *; change its spec.package' in said
 
     await eventually(explained, "who needs what")
+
+
+@pytest.mark.parametrize(
+    ("gate", "installed", "needed", "expected"),
+    [
+        ("DependencyVersionUpgrades", "v1.0.0", ">=v1.1.0", "v1.1.0"),
+        ("DependencyVersionUpgrades", "v2.0.0", "<v2.0.0", "v2.0.0"),
+        ("DependencyVersionDowngrades", "v2.0.0", "<v2.0.0", "v1.1.0"),
+        ("DependencyVersionDowngrades", "v1.0.0", ">=v1.1.0", "v1.1.0"),
+    ],
+    ids=["raised to the lowest that fits", "not lowered", "lowered to the highest that fits", "raised by both"],
+)
+async def test_what_was_installed_by_hand_follows_what_is_needed_if_a_gate_says_so(
+    tmp_path: Path, gate: str, installed: str, needed: str, expected: str
+) -> None:
+    async with (
+        embedded_bench() as bench,
+        installing(replace(bench, features=FeatureGates({gate: True})), tmp_path / "data") as installation,
+    ):
+        for version in ("v1.0.0", "v1.1.0", "v2.0.0"):
+            installation.publish(f"{HOME}/fn:{version}", server_program(version))
+        await installation.install(f"{HOME}/fn:{installed}", name="fn")
+        await installation.until("Healthy", "True")
+        configuration(installation, "conf:v1.0.0", composition("app"), fn=needed)
+        await installation.install(f"{HOME}/conf:v1.0.0", kind="Configuration", name="conf")
+        if expected == installed:
+            said = await until_resolved(installation, "False")
+            assert said == f'Function "fn" is {installed}: {HOME}/conf needs {needed}; change its spec.package'
+        else:
+            await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
+        function = await installation.bench.client.get(FUNCTION, "fn")
+        assert function["spec"]["package"] == f"{HOME}/fn:{expected}"
 
 
 async def test_a_function_that_ships_with_planform_needs_no_registry(installation: Installation) -> None:

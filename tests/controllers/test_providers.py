@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import EVENT, PROVIDER, PROVIDER_REVISION, RUNTIME_CONFIG
+from planform.api.names import CLUSTER_USAGE, EVENT, PROVIDER, PROVIDER_REVISION, RUNTIME_CONFIG
 from planform.apiserver.pki import Pki
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.client.protocol import Patch, PatchType
@@ -21,6 +21,8 @@ from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.packages.providers import ProviderController
 from planform.controllers.recording import open_events
 from planform.controllers.workbench import Workbench
+from planform.errors import ApiError
+from planform.features import FeatureGates
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Program, Source, assemble
 from planform.packages.fetching import RegistryPackages
@@ -283,6 +285,39 @@ async def test_a_provider_runs_with_the_arguments_and_variables_of_its_runtime_c
     [revision] = (await plane.client.list(PROVIDER_REVISION)).items
     told = str((condition_of(revision, "RuntimeHealthy") or {})["message"])
     assert "resources.limits.cpu (no process is held to a share" in told
+
+
+async def test_a_provider_with_objects_is_protected_if_a_gate_says_so(tmp_path: Path) -> None:
+    gates = FeatureGates({"ProviderDeletionProtection": True})
+    async with open_control_plane(Settings(data=tmp_path / "data", features=gates)) as plane:
+        publish(tmp_path / "data", "v1")
+        await until_condition(plane.client, await install(plane, "v1"), "Healthy")
+        await made_by(plane, "one")
+
+        async def usages() -> list[Object]:
+            labels = "crossplane.io/provider-protection=true"
+            return (await plane.client.list(CLUSTER_USAGE, labels=labels)).items
+
+        async def protected() -> Object | None:
+            return next(iter(await usages()), None)
+
+        usage = await eventually(protected, "a usage")
+        await until_condition(plane.client, usage, "Ready")
+        assert usage["spec"]["of"]["resourceRef"] == {"name": "widgets"}
+        assert usage["spec"]["reason"] == "Provider has active managed resources of type Widget.widgets.example.org"
+        assert usage["metadata"]["labels"]["pkg.crossplane.io/package"] == "widgets"
+        with pytest.raises(ApiError, match="active managed resources"):
+            await plane.client.delete(PROVIDER, "widgets")
+        await plane.client.delete(CLUSTER_USAGE, usage["metadata"]["name"])
+        again = await eventually(protected, "the usage is brought again")
+        await until_condition(plane.client, again, "Ready")
+        await plane.client.delete(WIDGET, "one")
+
+        async def released() -> bool:
+            return not await usages()
+
+        await eventually(released, "no usage is left")
+        await plane.client.delete(PROVIDER, "widgets")
 
 
 async def test_two_providers_of_one_package_do_not_share_its_kinds(plane: ControlPlane, tmp_path: Path) -> None:

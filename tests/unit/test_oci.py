@@ -405,7 +405,8 @@ def test_each_purpose_has_its_own_rule_and_rewriting_comes_first() -> None:
     [
         (cosign(provider="Notary"), "only Cosign"),
         (cosign(), "names no authorities"),
-        (cosign({"name": "k", "keyless": {}}), "authority k has no key"),
+        (cosign({"name": "k", "keyless": {}}), "authority k asks for keyless signatures, and keyless is not supported"),
+        (cosign({"name": "k"}), "authority k has no key"),
         (cosign({**KEY, "attestations": [{}]}), "attestations"),
         (cosign({"name": "k", "key": {**KEY["key"], "hashAlgorithm": "sha512"}}), "only sha256"),  # type: ignore[dict-item]
     ],

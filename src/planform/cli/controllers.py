@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from planform.cli.config import config_option
-from planform.cli.crossplane_flags import crossplane_flags, gates_from
+from planform.cli.crossplane_flags import crossplane_flags, note_flags
 from planform.cli.durations import duration_option
+from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
 from planform.cli.up import parse_listen
 from planform.errors import UsageError
@@ -112,7 +113,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     default=None,
     help="Who runs functions: the cluster, this machine or somebody else.  [default: the cluster if we are in it]",
 )
-@click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
+@gate_options
 @duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
     "--max-concurrent-reconciles",
@@ -164,7 +165,6 @@ def controllers(**options: Any) -> None:
     from planform.app import run_loop
     from planform.cluster import ClusterSettings
     from planform.composition.revisions import TOOL_LABELS
-    from planform.features import parse_gates
     from planform.reconcile.shards import parse_share
     from planform.telemetry.logs import set_up_logging
 
@@ -182,7 +182,7 @@ def controllers(**options: Any) -> None:
         data=options["data"],
         host=host,
         port=port,
-        features=parse_gates([*gates_from(options), *options["feature_gates"]]),
+        features=gates_of(options),
         poll_interval=options["poll_interval"],
         max_concurrent_reconciles=options["max_concurrent_reconciles"],
         lease_seconds=options["lease_duration"],
@@ -198,6 +198,7 @@ def controllers(**options: Any) -> None:
         share=parse_share(options["shards"]),
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),
     )
+    note_flags(options)
     set_up_logging(
         sys.stderr, level="debug" if options["debug"] else options["log_level"], format=options["log_format"]
     )

@@ -12,8 +12,9 @@ import click
 from click.core import ParameterSource
 
 from planform.cli.config import config_option
-from planform.cli.crossplane_flags import crossplane_flags, gates_from
+from planform.cli.crossplane_flags import crossplane_flags, note_flags
 from planform.cli.durations import duration_option
+from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
 from planform.cli.places import default_data_directory
 from planform.errors import UsageError
@@ -49,7 +50,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="CSV of static bearer tokens: token,user,uid,groups.",
 )
-@click.option("--feature-gates", multiple=True, metavar="A=true,B=false", help="See `planform features`.")
+@gate_options
 @duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
     "--max-concurrent-reconciles",
@@ -108,7 +109,6 @@ def up(context: click.Context, /, **options: Any) -> None:
     """
     from planform.app import Settings, run_loop
     from planform.composition.revisions import TOOL_LABELS
-    from planform.features import parse_gates
     from planform.telemetry.logs import set_up_logging
 
     if options["ephemeral"] and context.get_parameter_source("data") is ParameterSource.COMMANDLINE:
@@ -122,7 +122,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         kubeconfig=options["kubeconfig"],
         tls_names=tuple(options["tls_names"]),
         token_file=options["token_file"],
-        features=parse_gates([*gates_from(options), *options["feature_gates"]]),
+        features=gates_of(options),
         poll_interval=options["poll_interval"],
         max_concurrent_reconciles=options["max_concurrent_reconciles"],
         synchronous="FULL" if options["durability"] == "full" else "NORMAL",
@@ -133,6 +133,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
         activations=tuple(filter(None, options["activations"])),
     )
+    note_flags(options)
     set_up_logging(
         sys.stderr, level="debug" if options["debug"] else options["log_level"], format=options["log_format"]
     )

@@ -137,6 +137,12 @@ def choose_version(need: Need, tags: Iterable[str]) -> str:
     return upwards[0] if upwards else fitting[-1][1]
 
 
+def is_below(version: str, other: str) -> bool:
+    """Whether a version is lower than another; of what are no versions, such as digests, none is."""
+    first, second = parse_semver(version), parse_semver(other)
+    return first is not None and second is not None and first < second
+
+
 def cycle_of(source: str, entries: Sequence[Entry]) -> tuple[str, ...]:
     """The shortest way from a package over what it needs back to itself; empty if there is none."""
     edges = _edges(entries)

@@ -170,13 +170,18 @@ def _verification(config: ImageConfig) -> Verification:
 
 def _authority(value: Mapping[str, Any], where: str) -> Authority:
     name = str(value.get("name") or "")
+    if value.get("keyless") is not None:
+        raise InvalidImageConfig(
+            f"{where}: authority {name} asks for keyless signatures, and keyless is not supported here: give the public"
+            f" key of whoever signs in a Secret, by key.secretRef"
+        )
     if value.get("attestations"):
         raise InvalidImageConfig(f"{where}: authority {name} asks for attestations, which are not checked here")
     secret, key = _at(value, "key", "secretRef", "name"), _at(value, "key", "secretRef", "key")
     if not secret or not key:
         raise InvalidImageConfig(
             f"{where}: authority {name} has no key",
-            hint="keyless signatures are not checked here; give the public key in a Secret: key.secretRef",
+            hint="give the public key of whoever signs in a Secret: key.secretRef",
         )
     hash_algorithm = _at(value, "key", "hashAlgorithm") or "sha256"
     if hash_algorithm != "sha256":

@@ -1,7 +1,8 @@
 """The Lock: which packages are active, what they need, and getting it.
 
-What a package needs is installed for it, and kept in a version that fits; what users installed themselves is theirs to
-change, so there it is only said. Trouble with one package is told on it and on the Lock, and stops no other.
+What a package needs is installed for it, and kept in a version that fits. What users installed themselves is theirs to
+change, so there it is only said, unless a feature gate has it raised, or lowered too. Trouble with one package is told
+on it and on the Lock, and stops no other.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from planform.packages.dependencies import (
     NoVersionFits,
     Standing,
     choose_version,
+    is_below,
     meets,
     needs,
     standing_of,
@@ -91,6 +93,9 @@ class LockController:
         self._standings: dict[str, Standing] = {}
         self._subscribers: list[Callable[[str, str], None]] = []
         self._controller: Controller[ObjectKey] | None = None
+        gates = bench.features
+        self._lowers = gates.enabled("DependencyVersionDowngrades")
+        self._raises = self._lowers or gates.enabled("DependencyVersionUpgrades")
         self._waits = False  # for something that a registry has and does not give
 
     def start(self) -> None:
@@ -225,17 +230,21 @@ class LockController:
         present = await self._present(kind, need.source)
         if present is not None and all(meets(_version(present), each.constraint) for each in need.asks):
             return ""  # it is on its way
-        if present is not None and annotations_of(present).get(DEPENDENCY_ANNOTATION) != "dependency":
-            asked = "; ".join(map(str, need.asks))
-            return (
-                f'{kind.kind} "{present["metadata"]["name"]}" is {_version(present)}: {asked}; change its spec.package'
-            )
+        by_hand = present is not None and annotations_of(present).get(DEPENDENCY_ANNOTATION) != "dependency"
+        if present is not None and by_hand and not self._raises:
+            return _left_alone(present, need)
         version = choose_version(need, await self._tags(need, pull_secrets))
+        if present is not None and by_hand and not self._lowers and is_below(version, _version(present)):
+            return _left_alone(present, need)
         package = f"{need.source}{'@' if ':' in version else ':'}{version}"
-        if present is not None:
-            await merge(self._client, present, {"spec": {"package": package}}, manager=_MANAGER)
-            return ""
-        return await self._create(kind, package, pull_secrets)
+        if present is None:
+            return await self._create(kind, package, pull_secrets)
+        before = _version(present)
+        await merge(self._client, present, {"spec": {"package": package}}, manager=_MANAGER)
+        asked = "; ".join(map(str, need.asks))
+        message = f"changed from {before} to {version}: {asked}"
+        self._bench.events.record(present, "Normal", "UpdateDependency", message, by=NAME)
+        return ""
 
     async def _create(self, kind: GroupVersionKind, package: str, pull_secrets: Sequence[str]) -> str:
         """Install a package, with the logins of those who need it."""
@@ -322,6 +331,13 @@ def _in_lock(entry: Entry) -> Object:
             for each in entry.dependencies
         ],
     }
+
+
+def _left_alone(present: Object, need: Need) -> str:
+    """What to say of a package that a user installed in a version that does not fit."""
+    asked = "; ".join(map(str, need.asks))
+    name = f'{present["kind"]} "{present["metadata"]["name"]}"'
+    return f"{name} is {_version(present)}: {asked}; change its spec.package"
 
 
 def _version(package: Object) -> str:

@@ -18,6 +18,7 @@ from planform.controllers.packages.configurations import ConfigurationController
 from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.packages.locking import LockController
+from planform.controllers.packages.protection import ProviderProtection
 from planform.controllers.packages.providers import ProviderController
 from planform.controllers.packages.sweeping import PackageSweep
 from planform.controllers.workbench import Workbench
@@ -77,6 +78,7 @@ def start_packages(
     ConfigurationController(bench, packaging.contents, packaging.lock).start()
     ProviderController(bench, packaging, authority, data, server).start()
     packaging.lock.start()
+    ProviderProtection(bench).start()
     PackageSweep(bench, packaging.contents.source, packaging.host, data).start()
 
 
