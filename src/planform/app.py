@@ -85,6 +85,8 @@ class Settings:
     tool_labels: tuple[str, ...] = TOOL_LABELS
     activations: tuple[str, ...] = ("*",)
     """What the default activation policy activates; without any there is no such policy."""
+    shortcuts: bool = True
+    """See `Workbench`."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -195,6 +197,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                     phase_functions=phase_functions,
                     tool_labels=settings.tool_labels,
                     activations=settings.activations,
+                    shortcuts=settings.shortcuts,
                 )
             )
         )

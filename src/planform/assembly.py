@@ -78,6 +78,8 @@ class Parts:
     concurrency: int = 100
     poll_interval: float = 60.0
     reads_at_once: bool = False
+    shortcuts: bool = True
+    """See `Workbench`."""
     usage_guard: UsageGuard | None = None
     authority: Authority | None = None
     """Signs the certificates of functions that run here; without it, or without `data`, none of them do."""
@@ -133,8 +135,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             concurrency=parts.concurrency,
             poll_interval=parts.poll_interval,
             reads_at_once=parts.reads_at_once,
+            shortcuts=parts.shortcuts,
             shards=parts.shards,
-            fleet_client=parts.fleet_client,
+            fleet_client=parts.fleet_client if parts.shortcuts else None,
         )
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
@@ -161,7 +164,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             reader=ClientReader(parts.client),
             credentials=SecretCredentials(parts.client),
             clock=parts.clock,
-            cache=cache,
+            cache=cache if parts.shortcuts else None,
             is_blind=functions.is_blind,
         )
         population = Population(parts.metrics)

@@ -6,10 +6,9 @@ same again, so that it need not be asked; this says of which functions that is k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from planform.machinery.fieldpath import FieldPathError, parse_path
+from planform.machinery.fieldpath import WILDCARD, FieldPathError, parse_path
 
 _OWN: Final = {
     "metadata": frozenset({"finalizers", "generation", "labels", "managedFields", "resourceVersion"}),
@@ -37,7 +36,6 @@ _OWN: Final = {
         }
     ),
 }
-_FROM_XR: Final = frozenset({None, "", "FromCompositeFieldPath", "CombineFromComposite"})
 
 
 def sees_bookkeeping(path: str) -> bool:
@@ -46,19 +44,9 @@ def sees_bookkeeping(path: str) -> bool:
         segments = parse_path(path).segments
     except FieldPathError:
         return True
-    if len(segments) < 2:
-        return not segments or segments[0] in _OWN
+    if not segments or segments[0] == WILDCARD:
+        return True
+    if len(segments) == 1:
+        return segments[0] in _OWN
     own = _OWN.get(str(segments[0]), frozenset())
-    return segments[1] in own or segments[1] == "*"
-
-
-def patches_see_bookkeeping(patches: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of these patches, as patch-and-transform writes them, takes it from the XR."""
-    for patch in patches:
-        if patch.get("type") == "PatchSet" or patch.get("type") not in _FROM_XR:
-            continue
-        paths = [patch.get("fromFieldPath")]
-        paths += [each.get("fromFieldPath") for each in (patch.get("combine") or {}).get("variables") or ()]
-        if any(path is not None and sees_bookkeeping(str(path)) for path in paths):
-            return True
-    return False
+    return segments[1] in own or segments[1] == WILDCARD

@@ -152,6 +152,11 @@ _LEVELS = ("debug", "info", "warning", "error")
     show_default=True,
     help="Definitions of managed resources that the default activation policy activates; an empty one means none.",
 )
+@click.option(
+    "--debug-no-shortcuts",
+    is_flag=True,
+    help="To debug planform itself: reconcile XRs at every event, from what is stored, and ask every function again.",
+)
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @crossplane_flags
@@ -194,6 +199,7 @@ def controllers(**options: Any) -> None:
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
         activations=tuple(filter(None, options["activations"])),
+        shortcuts=not options["debug_no_shortcuts"],
         webhook=_webhook(options, namespace),
         share=parse_share(options["shards"]),
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),

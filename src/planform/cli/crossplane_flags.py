@@ -1,7 +1,7 @@
 """The flags by which `crossplane core start` switches features, so that what starts it can start planform.
 
-Those of features that are gates here are options of their own (`gates`). Most others are about what planform always does:
-they are understood, and somebody who switches such a feature off is told that it stays on.
+Those of features that are gates here are options of their own (`gates`). Most others are about what planform always
+does: they are understood, and somebody who switches such a feature off is told that it stays on.
 """
 
 from __future__ import annotations

@@ -97,6 +97,11 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="Definitions of managed resources that the default activation policy activates; an empty one means none.",
 )
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
+@click.option(
+    "--debug-no-shortcuts",
+    is_flag=True,
+    help="To debug planform itself: reconcile XRs at every event, from what is stored, and ask every function again.",
+)
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @crossplane_flags
@@ -132,6 +137,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
         activations=tuple(filter(None, options["activations"])),
+        shortcuts=not options["debug_no_shortcuts"],
     )
     note_flags(options)
     set_up_logging(

@@ -85,6 +85,8 @@ class ClusterSettings:
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
     activations: tuple[str, ...] = ("*",)
+    shortcuts: bool = True
+    """See `Workbench`."""
     webhook: WebhookSettings | None = None
     """None: nothing is asked before a write."""
     share: Share = Share()  # noqa: RUF009  (frozen)
@@ -316,6 +318,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
             phase_functions=settings.phase_functions,
             tool_labels=settings.tool_labels,
             activations=settings.activations,
+            shortcuts=settings.shortcuts,
             authority=_authority(settings, clock),
             server=None,
             cluster=None if settings.function_runtime == "process" else ClusterRuntime(settings.namespace),

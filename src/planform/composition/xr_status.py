@@ -16,7 +16,7 @@ RESPONSIVE: Final = "Responsive"
 _STATUSES: Final = {Status.TRUE: "True", Status.FALSE: "False"}
 MOST_PROBLEMS: Final = 10
 _MESSAGE_LENGTH: Final = 2000
-_MACHINERY: Final = (
+MACHINERY: Final = (
     "watchedResourceRefs",
     "lastHandledReconcileAt",
     "planform",
@@ -98,8 +98,8 @@ def status_of(
     `planform` it is the same.
     """
     before: Mapping[str, Any] = xr.get("status") or {}
-    status: Object = dict(before) if desired is None else {k: v for k, v in desired.items() if k not in _MACHINERY}
-    for name in _MACHINERY:
+    status: Object = dict(before) if desired is None else {k: v for k, v in desired.items() if k not in MACHINERY}
+    for name in MACHINERY:
         if name != "planform":
             _set(status, name, machinery[name] if name in machinery else before.get(name))
     own = {**(before.get("planform") or {}), **(machinery.get("planform") or {})}
@@ -114,7 +114,7 @@ def status_of(
 
 def functions_part(status: Mapping[str, Any]) -> Object:
     """What of a status is the functions' own: they write it, and look at it again in the next run."""
-    return {name: value for name, value in status.items() if name not in _MACHINERY and name != "conditions"}
+    return {name: value for name, value in status.items() if name not in MACHINERY and name != "conditions"}
 
 
 def _set(status: Object, name: str, value: Any) -> None:

@@ -39,6 +39,10 @@ class Workbench:
     reads_at_once: bool = False
     """Whether reads never wait, as from memory, so that several at a time are no faster than one after the other."""
 
+    shortcuts: bool = True
+    """Whether XRs may rest on what is remembered: of their own writes, of their last run, of functions' answers. What
+    they come to is the same without, only later; it is off to compare, and to look for where that is not so."""
+
     shards: Shards | None = None
     """Which XRs are this process' own, where several share them."""
 

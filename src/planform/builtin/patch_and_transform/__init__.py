@@ -9,22 +9,27 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from planform.builtin.bookkeeping import patches_see_bookkeeping
+from planform.builtin.bookkeeping import sees_bookkeeping
 from planform.builtin.compiled import CompiledFunction, Program
-from planform.builtin.inputs import convert_input, given_object, refuse_invalid
+from planform.builtin.inputs import InputError, convert_input, given_object, refuse_invalid
 from planform.builtin.patch_and_transform.inputs import FREE_FORM, Resources
 from planform.builtin.patch_and_transform.native import modernise
+from planform.builtin.patch_and_transform.reads import fields_read
 from planform.builtin.patch_and_transform.rendering import compile_program
 from planform.builtin.patch_and_transform.validation import input_errors
 
 _NATIVE: Final = "apiextensions.crossplane.io/v1"
 
 
-def _compile(value: Any) -> Program:
+def _parse(value: Any) -> Resources:
     given = given_object(value)
     if given.get("apiVersion") == _NATIVE:
         given = modernise(given)
-    spec = convert_input(given, Resources, free_form=FREE_FORM)
+    return convert_input(given, Resources, free_form=FREE_FORM)
+
+
+def _compile(value: Any) -> Program:
+    spec = _parse(value)
     refuse_invalid(input_errors(spec))
     return compile_program(spec)
 
@@ -32,9 +37,8 @@ def _compile(value: Any) -> Program:
 def _sees_bookkeeping(value: Any) -> bool:
     """Whether some patch takes from the XR what the control plane keeps there; True of an input that is none."""
     try:
-        sections = [*value.get("resources", ()), *value.get("patchSets", ()), value.get("environment") or {}]
-        return any(patches_see_bookkeeping(each.get("patches") or ()) for each in sections)
-    except (AttributeError, TypeError):
+        return any(map(sees_bookkeeping, fields_read(_parse(value))))
+    except InputError:
         return True
 
 

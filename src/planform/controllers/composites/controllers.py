@@ -67,7 +67,7 @@ class CompositeControllers:
             fleet = running.fleet
             fleet.definition = definition
         else:
-            fleet = Fleet(definition, self._bench.clock, self._memory)
+            fleet = Fleet(definition, self._bench.clock, self._memory, shortcuts=self._bench.shortcuts)
             await fleet.restore()
         self._run(definition, fleet)
 
