@@ -100,7 +100,31 @@ def test_features_are_listed_for_people_and_programs(cli: Program) -> None:
     gates = cli("features", "-o", "json").json()
     assert {"FunctionRevisionSelectors", "ConfineNamespacedReads"} <= {gate["name"] for gate in gates}
     assert yaml.safe_load(cli("features", "-o", "yaml").out) == gates
-    assert cli("features").lines[0].split() == ["NAME", "DEFAULT", "STAGE", "WHAT", "IT", "DOES"]
+    assert cli("features").lines[0].split() == ["NAME", "DEFAULT", "SET", "STAGE", "WHAT", "IT", "DOES"]
+    assert {gate["set"] for gate in gates} == {None}, "no control plane runs"
+
+
+@pytest.mark.parametrize(
+    ("spelling", "command"),
+    [
+        ("beta render", "render"),
+        ("alpha render", "render"),
+        ("composition render", "render"),
+        ("beta validate", "validate"),
+        ("resource validate", "validate"),
+        ("beta convert", "convert"),
+        ("beta convert pipeline-composition", "convert"),
+        ("beta trace", "trace"),
+        ("init function", "function init"),
+        ("build function", "function build"),
+        ("push function", "function push"),
+        ("build configuration", "xpkg build"),
+        ("alpha xpkg build", "xpkg build"),
+        ("completions", "completion"),
+    ],
+)
+def test_spellings_of_the_designs_and_of_other_tools_are_understood(cli: Program, spelling: str, command: str) -> None:
+    assert cli(*spelling.split(), "--help").out == cli(*command.split(), "--help").out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

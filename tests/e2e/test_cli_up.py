@@ -233,3 +233,11 @@ def test_logs_are_json_and_as_many_as_wanted(tmp_path: Path, level: str) -> None
         entries = [json.loads(line) for line in plane.child.output().splitlines() if line.startswith("{")]
     refusals = [entry for entry in entries if entry["message"].startswith("a bearer token was refused")]
     assert {entry["level"].lower() for entry in refusals} == ({"debug"} if level == "debug" else set())
+
+
+def test_features_show_how_the_running_control_plane_has_them_set(tmp_path: Path) -> None:
+    with running_plane(tmp_path, "--feature-gates", "ConfineNamespacedReads=true") as plane:
+        gates = {gate["name"]: gate["set"] for gate in plane.planform("features", "-o", "json").json()}
+        assert gates["ConfineNamespacedReads"] is True
+        assert gates["DenyExtraResourcesByDefault"] is False
+        assert None in {gate["set"] for gate in plane.planform("features", "--client", "-o", "json").json()}

@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from planform.cli.function_logs import data_directory
+from planform.cli.places import default_data_directory
 from planform.cli.scaffold import scaffold
 from planform.errors import UsageError
 from planform.functions.jsonform import request_from_json, response_to_json
@@ -197,3 +199,10 @@ def test_models_are_python_that_reads_what_the_schema_describes(run: Run, monkey
     assert (settings.size, settings.for_provider.region) == (3, "eu")
     write("other.yaml", {"kind": "Thing"})
     assert run("models", "generate", "other.yaml").code == 2
+
+
+def test_logs_are_looked_for_beside_the_kubeconfig_of_the_control_plane_that_answers(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "planform-ephemeral-1" / "kubeconfig"
+    assert data_directory(kubeconfig) == default_data_directory()
+    (kubeconfig.parent / "logs").mkdir(parents=True)
+    assert data_directory(kubeconfig) == kubeconfig.parent

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,20 +14,55 @@ from planform.cli.output import output_option, table, write_data
 from planform.errors import PlanformError, ServiceUnavailable
 from planform.features import FEATURES
 
+_GATE: Final = re.compile(r'^planform_feature_enabled\{name="(\w+)"\} (\S+)$', re.MULTILINE)
+
 
 @click.command()
+@click.option("--client", is_flag=True, help="Do not ask the control plane.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Which control plane to ask.")
 @output_option("table", "json", "yaml")
-def features(output: str) -> None:
-    """List the feature gates.
+def features(client: bool, kubeconfig: Path | None, output: str) -> None:
+    """List the feature gates, and how the running control plane has them set.
 
-    Set one with `planform up --feature-gates NAME=true`.
+    Set one with `planform up --feature-gates NAME=true`. The column SET shows `-` where no control plane answers.
     """
+    running = {} if client else _running_gates(kubeconfig)
     if output != "table":
         fields = ("name", "default", "stage", "summary", "alias")
-        write_data([{field: getattr(feature, field) for field in fields} for feature in FEATURES.values()], output)
+        write_data(
+            [
+                {f: getattr(feature, f) for f in fields} | {"set": running.get(feature.name)}
+                for feature in FEATURES.values()
+            ],
+            output,
+        )
         return
-    rows = [(f.name, "on" if f.default else "off", f.stage, f.summary) for f in FEATURES.values()]
-    click.echo(table(("NAME", "DEFAULT", "STAGE", "WHAT IT DOES"), rows))
+    rows = [(f.name, _on_off(f.default), _on_off(running.get(f.name)), f.stage, f.summary) for f in FEATURES.values()]
+    click.echo(table(("NAME", "DEFAULT", "SET", "STAGE", "WHAT IT DOES"), rows))
+
+
+def _on_off(value: bool | None) -> str:
+    return "-" if value is None else "on" if value else "off"
+
+
+def _running_gates(kubeconfig: Path | None) -> dict[str, bool]:
+    """How a control plane has its gates set, by its metrics; empty where none answers, or does not let us see."""
+    from planform.cli.connection import connect
+    from planform.cli.places import NoControlPlane
+
+    async def ask() -> str:
+        async with connect(kubeconfig, timeout=3.0) as connection:
+            return (await connection.transport.request("GET", "/metrics")).body.decode()
+
+    try:
+        text = asyncio.run(ask())
+    except NoControlPlane:
+        return {}
+    except PlanformError:
+        if kubeconfig is not None:
+            raise
+        return {}
+    return {name: float(value) == 1.0 for name, value in _GATE.findall(text)}
 
 
 @click.command()

@@ -12,7 +12,7 @@ from planform.api.names import FUNCTION_REVISION, PACKAGE_LABEL
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.function_activation import choose
 from planform.cli.output import output_option, write_data
-from planform.cli.places import default_data_directory
+from planform.cli.places import default_data_directory, find_kubeconfig
 from planform.errors import UsageError
 from planform.packages.runtimes.logs import Follower, last_lines, log_file, logs_directory
 
@@ -29,7 +29,7 @@ _LOOK_EVERY = 0.2
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
     envvar="PLANFORM_DATA",
-    help="The data directory of the control plane.  [default: ~/.local/share/planform]",
+    help="The data directory of the control plane.  [default: where its kubeconfig is, else ~/.local/share/planform]",
 )
 @output_option("text", "json", "yaml", default="text")
 @connection_options
@@ -53,7 +53,7 @@ def logs(
         return str(choose(name, found, revision)["metadata"]["name"])
 
     chosen = run(kubeconfig, context, find)
-    path = log_file(logs_directory(data or default_data_directory()), chosen)
+    path = log_file(logs_directory(data or data_directory(kubeconfig)), chosen)
     if not path.exists() and not follow:
         raise UsageError(
             f'there is no log of revision "{chosen}" in {path.parent}',
@@ -71,6 +71,12 @@ def logs(
         pass
     finally:
         follower.close()
+
+
+def data_directory(kubeconfig: Path | None) -> Path:
+    """Where the control plane that answers keeps its data: beside the kubeconfig that it wrote."""
+    beside = find_kubeconfig(kubeconfig).absolute().parent
+    return beside if logs_directory(beside).is_dir() else default_data_directory()
 
 
 def _show(revision: str, line: str, output: str) -> None:

@@ -115,23 +115,39 @@ def root(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-_ALIASES: Final[Mapping[tuple[str, ...], str]] = {
-    ("composition", "render"): "render",
-    ("alpha", "render"): "render",
-    ("resource", "validate"): "validate",
-    ("beta", "validate"): "validate",
-    ("beta", "convert", "pipeline-composition"): "convert",
-    ("composition", "convert"): "convert",
-    ("beta", "trace"): "trace",
-    ("resource", "trace"): "trace",
+_ALIASES: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("composition", "render"): ("render",),
+    ("alpha", "render"): ("render",),
+    ("beta", "render"): ("render",),
+    ("resource", "validate"): ("validate",),
+    ("beta", "validate"): ("validate",),
+    ("alpha", "validate"): ("validate",),
+    ("beta", "convert", "pipeline-composition"): ("convert",),
+    ("beta", "convert"): ("convert",),
+    ("composition", "convert"): ("convert",),
+    ("resource", "trace"): ("trace",),
+    ("beta", "trace"): ("trace",),
+    ("alpha", "trace"): ("trace",),
+    ("init", "function"): ("function", "init"),
+    ("build", "function"): ("function", "build"),
+    ("push", "function"): ("function", "push"),
+    ("init", "configuration"): ("xpkg", "init", "--kind", "configuration"),
+    ("init", "provider"): ("xpkg", "init", "--kind", "provider"),
+    ("build", "configuration"): ("xpkg", "build"),
+    ("build", "provider"): ("xpkg", "build"),
+    ("push", "configuration"): ("xpkg", "push"),
+    ("push", "provider"): ("xpkg", "push"),
+    ("alpha", "xpkg"): ("xpkg",),
+    ("beta", "xpkg"): ("xpkg",),
+    ("completions",): ("completion",),
 }
-"""How other tools spell what we have; scripts written for them keep working."""
+"""How the designs and other tools spell what we have; scripts written for them keep working."""
 
 
 def _respelled(arguments: list[str]) -> list[str]:
     for words, command in _ALIASES.items():
         if tuple(arguments[: len(words)]) == words:
-            return [command, *arguments[len(words) :]]
+            return [*command, *arguments[len(words) :]]
     return arguments
 
 
