@@ -240,7 +240,7 @@ def _cli() -> Iterator[str]:
         yield "```"
         yield ""
         yield _prose(command.help)
-        options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+        options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
         if options:
             yield ""
             yield from _table(
@@ -265,6 +265,8 @@ def _settings() -> Iterator[str]:
     rows = []
     for option in command.params:
         assert isinstance(option, click.Option)
+        if option.hidden:
+            continue
         key = "" if option.name == "config" else f"`{_long(option)}`"
         variable = f"`{context.auto_envvar_prefix}_{(option.name or '').upper()}`"
         rows.append(
