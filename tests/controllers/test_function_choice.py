@@ -146,7 +146,7 @@ async def test_a_revision_says_whether_it_is_in_use_and_is_kept_as_long_as_it_is
 
     await eventually(collected, "of the unused revisions only the current one is left")
     kept = await until_condition(platform.client, about, "InUse", "True")
-    assert kept["spec"]["desiredState"] == "Inactive", "the limit counts; what is pinned is not deleted"
+    assert kept["spec"]["desiredState"] == "Active", "what is pinned is neither deleted nor deactivated"
     await platform.client.delete(platform.kind, xr["metadata"]["name"], namespace=platform.namespace)
     await platform.gone(xr)
     await until_condition(platform.client, about, "InUse", "False", reason="NotChosen")

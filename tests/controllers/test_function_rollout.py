@@ -202,31 +202,44 @@ async def test_a_revision_that_is_used_is_named_before_it_is_deactivated_and_can
     platform = rollout.platform
     for version in ("v1", "v2", "v3"):
         rollout.publish(version)
-    await rollout.install("v1", "stable", activeRevisionLimit=1, inUsePolicy="Retain")
+    await rollout.install("v1", "stable", activeRevisionLimit=1)
     await platform.compose(rollout.step("stable"))
     xr = await platform.create("one")
     await rollout.until_versions([xr], ["v1"])
-    await rollout.install("v2", "alpha", activeRevisionLimit=1, inUsePolicy="Retain")
+    function = await rollout.install("v2", "alpha", activeRevisionLimit=1)
 
     async def states(*wanted: str) -> bool:
         return [each["spec"]["desiredState"] for each in await rollout.revisions()] == list(wanted)
 
     await eventually(lambda: states("Active", "Active"), "the used revision is retained")
+    exceeded = await until_condition(rollout.client, function, "ActiveRevisionLimitExceeded", reason="RevisionsInUse")
+    told = str((condition_of(exceeded, "ActiveRevisionLimitExceeded") or {})["message"])
+    [used, _] = [each["metadata"]["name"] for each in await rollout.revisions()]
+    assert f'activeRevisionLimit is 1, and revisions that are used stay active: revision "{used}" by XRs of' in told
+    assert "inUsePolicy" not in exceeded["spec"], "a default that may change is not written into objects"
     await platform.compose(rollout.step("alpha"))
     await rollout.until_versions([xr], ["v2"])
     await eventually(lambda: states("Inactive", "Active"), "the unused revision is deactivated")
-    await rollout.install("v3", "beta", activeRevisionLimit=1)
-    await eventually(lambda: states("Inactive", "Inactive", "Active"), "without the policy, the limit counts")
+    await until_condition(rollout.client, function, "ActiveRevisionLimitExceeded", "False")
+    await rollout.install("v3", "beta", activeRevisionLimit=1, revisionHistoryLimit=1, inUsePolicy="Deactivate")
+    await eventually(lambda: states("Inactive", "Active"), "with this policy the limit counts, and v1 is collected")
     failed = await until_condition(rollout.client, xr, "Synced", "False")
     condition = condition_of(failed, "Synced")
     assert condition is not None
     assert "inactive" in condition["message"]
+    advice = f'set activeRevisionLimit: 2 and revisionHistoryLimit: 2 in the spec of Function "{FUNCTION_NAME}"'
+    assert advice in condition["message"]
+    [needed, _] = await rollout.revisions()
+    assert needed["status"]["users"] == 1, "chosen by label, and in use though it is inactive"
 
     async def warned() -> bool:
         events = (await rollout.client.list(EVENT)).items
         return any(each.get("reason") == "RevisionInUse" and "1 XRs or phases use it" in str(each) for each in events)
 
     await eventually(warned, "the warning")
+    await rollout.install("v3", "beta", activeRevisionLimit=1, revisionHistoryLimit=1, inUsePolicy="Retain")
+    await eventually(lambda: states("Active", "Active"), "the needed revision is brought back")
+    await until_condition(rollout.client, xr, "Synced")
 
 
 async def test_after_a_restart_functions_serve_before_xrs_are_reconciled(tmp_path: Path) -> None:

@@ -266,6 +266,63 @@ async def test_a_runtime_configuration_is_followed_without_a_failed_call(install
     await eventually(moved, "the new setting")
 
 
+async def test_another_runtime_configuration_is_the_same_revision_and_fails_no_call(installation: Installation) -> None:
+    publish(installation, "v1")
+    await installation.install("v1")
+    await installation.until("Healthy", "True")
+    [before] = await installation.revisions()
+    client, pinned = installation.bench.client, before["metadata"]["name"]
+    container = {"name": "package-runtime", "env": [{"name": "LEVEL", "value": "one"}]}
+    await client.apply(
+        {
+            "apiVersion": RUNTIME_CONFIG.api_version,
+            "kind": RUNTIME_CONFIG.kind,
+            "metadata": {"name": "mine"},
+            "spec": {
+                "deploymentTemplate": {"spec": {"replicas": 2, "template": {"spec": {"containers": [container]}}}}
+            },
+        },
+        manager="user",
+        force=True,
+    )
+    asked: dict[str, Any] = {"given": {"environment": ["LEVEL"]}, "ref": pinned}
+    over, seen = asyncio.Event(), list[Any]()
+
+    async def load() -> None:
+        while not over.is_set():
+            seen.append((await installation.call(**asked))["environment"])
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            tasks.create_task(load())
+        await installation.install("v1", runtimeConfigRef={"name": "mine"})
+
+        async def moved() -> bool:
+            return bool(seen) and seen[-1] == {"LEVEL": "one"}
+
+        await eventually(moved, "it runs as it is told")
+        over.set()
+    assert seen[0] == {"LEVEL": ""}, "what ran before served until then"
+    [after] = await installation.revisions()
+    assert (after["metadata"]["uid"], after["spec"]["revision"]) == (before["metadata"]["uid"], 1)
+    assert after["spec"]["runtimeConfigRef"] == {"name": "mine", **after["spec"]["runtimeConfigRef"]}
+    assert after["spec"]["desiredState"] == "Active"
+
+
+async def test_a_revision_that_an_older_control_plane_named_otherwise_is_the_same(installation: Installation) -> None:
+    publish(installation, "v1")
+    await installation.install("v1")
+    await installation.until("Healthy", "True")
+    client, controller = installation.bench.client, installation.controller
+    await installation.bench.plane.stop("functions")
+    [revision] = await installation.revisions()
+    metadata = {key: revision["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
+    await client.delete(FUNCTION_REVISION, revision["metadata"]["name"])
+    await client.create({**revision, "metadata": {**metadata, "name": "fn-0123456789ab"}})
+    await controller.reconcile(ObjectKey("", "fn"))
+    assert [each["metadata"]["name"] for each in await installation.revisions()] == ["fn-0123456789ab"]
+
+
 async def test_what_does_not_apply_of_a_runtime_configuration_is_told_of_the_revision_and_changes_no_process(
     installation: Installation,
 ) -> None:

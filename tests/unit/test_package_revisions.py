@@ -31,7 +31,7 @@ def test_only_what_is_inactive_unused_and_not_current_is_deleted(
 
 def test_one_that_is_used_is_retained_only_if_that_is_wanted() -> None:
     revisions = known(1, 2, 3, active=(1, 2, 3), used=(1,))
-    assert active_revisions(revisions, limit=1) == {"r3"}
+    assert active_revisions(revisions, limit=1, retain=False) == {"r3"}
     assert active_revisions(revisions, limit=1, retain=True) == {"r3", "r1"}
 
 

@@ -12,6 +12,7 @@ from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.output import output_option, write_data
 from planform.client.protocol import Patch, PatchType
 from planform.errors import NotFound, UsageError
+from planform.packages.revisions import how_to_activate
 
 
 @click.command()
@@ -36,9 +37,11 @@ def deactivate(name: str, revision: str, output: str, kubeconfig: Path | None, c
 
 def _switch(name: str, revision: str, state: str, output: str, kubeconfig: Path | None, context: str) -> None:
     async def act(connected: Connected) -> tuple[str, bool]:
-        await _check_policy(connected, name, state)
         found = (await connected.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")).items
         chosen = choose(name, found, revision)
+        number = int(chosen["spec"].get("revision") or 0)
+        rank = sum(int(each["spec"].get("revision") or 0) >= number for each in found)
+        await _check_policy(connected, name, state, rank)
         if chosen["spec"].get("desiredState") == state:
             return chosen["metadata"]["name"], False
         patch = Patch(PatchType.MERGE, {"spec": {"desiredState": state}})
@@ -54,17 +57,22 @@ def _switch(name: str, revision: str, state: str, output: str, kubeconfig: Path 
         write_data({"name": chosen, "state": state, "changed": changed}, output)
 
 
-async def _check_policy(connected: Connected, name: str, state: str) -> None:
+async def _check_policy(connected: Connected, name: str, state: str, rank: int) -> None:
     """Under the policy Automatic the control plane decides, and would undo at once what is done here."""
     try:
         function = await connected.client.get(FUNCTION, name)
     except NotFound:
         return  # its revisions may have been made by hand
-    if function["spec"].get("revisionActivationPolicy", "Automatic") == "Automatic":
-        more = "raise its activeRevisionLimit" if state == "Active" else "lower its activeRevisionLimit"
+    spec = function["spec"]
+    if spec.get("revisionActivationPolicy", "Automatic") == "Automatic":
+        history, deactivates = int(spec.get("revisionHistoryLimit", 1)), spec.get("inUsePolicy") == "Deactivate"
+        if state == "Active":
+            hint = how_to_activate(name, rank, history=history, deactivates=deactivates)
+        else:
+            hint = f'set activeRevisionLimit: {max(1, rank - 1)} in the spec of Function "{name}"'
         raise UsageError(
             f'function "{name}" activates its newest revisions by itself (revisionActivationPolicy: Automatic)',
-            hint=f"{more}, or set revisionActivationPolicy: Manual",
+            hint=f"{hint}; or set revisionActivationPolicy: Manual and do it by hand",
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from planform.api.names import ACTION_SET, BLUEPRINT
 from planform.client.informer import Change, ObjectKey
@@ -18,6 +18,8 @@ from planform.reconcile.sources import Subscription
 
 Use = tuple[str, str]
 """A function and its version."""
+FOLLOWS: Final = ""
+"""The version of phases that name none, and are not kept on one."""
 
 
 class FunctionUses:
@@ -79,9 +81,11 @@ def _pins(blueprint: Mapping[str, Any]) -> Iterator[Use]:
     for action in actions.values() if isinstance(actions, Mapping) else ():
         phases = [*(action.get("phases") or ()), *([action["deferPhase"]] if action.get("deferPhase") else ())]
         for phase in phases:
-            number = parse_semver(str(phase.get("funcVersion") or ""))
+            function, number = str(phase.get("func") or ""), parse_semver(str(phase.get("funcVersion") or ""))
             if number is not None:
-                yield str(phase.get("func") or ""), version_text(number)
+                yield function, version_text(number)
+            elif function and not phase.get("funcVersion") and blueprint.get("versionPolicy") != "Lock":
+                yield function, FOLLOWS
 
 
 def _locks(blueprint: Mapping[str, Any]) -> Iterator[Use]:

@@ -43,6 +43,7 @@ from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.endpoints import SecretRef, max_answer_size_of, runs_elsewhere, serving, tls_secret_of
 from planform.packages.image_config import ImageConfig, InvalidImageConfig, parse_image_config
 from planform.packages.revision_objects import DIGEST_ANNOTATION
+from planform.packages.revisions import how_to_activate
 from planform.reconcile.sources import Subscription
 from planform.telemetry.metrics import Registry
 from planform.telemetry.tracing import Tracer
@@ -82,6 +83,9 @@ class _Function(NamedTuple):
 
     package: str
     runs_elsewhere: bool
+    is_automatic: bool = True
+    history: int = 1
+    deactivates: bool = False
 
 
 class Hosting(Protocol):
@@ -200,7 +204,13 @@ class LiveFunctions:
             self._functions.pop(name, None)
         else:
             spec, annotations = change.object.get("spec") or {}, _annotations(change.object)
-            self._functions[name] = _Function(str(spec.get("package") or ""), runs_elsewhere(annotations))
+            self._functions[name] = _Function(
+                str(spec.get("package") or ""),
+                runs_elsewhere(annotations),
+                spec.get("revisionActivationPolicy") != "Manual",
+                int(spec.get("revisionHistoryLimit", 1)),
+                spec.get("inUsePolicy") == "Deactivate",
+            )
         self._refresh([name])
 
     def _on_rule(self, change: Change) -> None:
@@ -268,7 +278,10 @@ class LiveFunctions:
             served = tuple(self._of(function, obj) for _, obj in sorted(revisions.items()))
         elif function in self._builtins and self._may_stand_in(function):
             served = (self._builtins[function],)
-        if served == self._served.get(function, ()):
+        before = self._served.get(function, ())
+        if served == before:
+            if [each.version.activation for each in served] != [each.version.activation for each in before]:
+                self._served[function], self._catalogue = served, None  # nothing is resolved otherwise: nobody is told
             return False
         if served:
             self._served[function] = served
@@ -299,6 +312,7 @@ class LiveFunctions:
             reachable=endpoint is not None,
             deterministic=deterministic,
             quick=quick,
+            activation=self._activation(function, obj),
         )
         return _Served(version, endpoint)
 
@@ -311,8 +325,21 @@ class LiveFunctions:
             digest=digest,
             ready=standing is not None and standing.ready,
             reachable=standing is not None and bool(standing.endpoint),
+            activation=self._activation(function, obj),
         )
         return _Served(version, None, hosted=True)
+
+    def _activation(self, function: str, obj: Object) -> str:
+        """What to do so that an inactive revision serves; empty for an active one."""
+        name, number = obj["metadata"]["name"], int(obj["spec"].get("revision") or 0)
+        if obj["spec"].get("desiredState") == "Active":
+            return ""
+        said = self._functions.get(function)
+        if said is None or not said.is_automatic:
+            return f"activate it: planform function activate {function} --revision {name}"
+        numbers = [int(each["spec"].get("revision") or 0) for each in self._revisions[function].values()]
+        rank = sum(each >= number for each in numbers)
+        return how_to_activate(function, rank, history=said.history, deactivates=said.deactivates)
 
 
 class _Secrets:
@@ -481,6 +508,7 @@ def _version(
     reachable: bool,
     deterministic: bool = False,
     quick: bool = False,
+    activation: str = "",
 ) -> Version:
     capabilities = frozenset(map(str, obj["status"].get("capabilities") or ()))
     return Version(
@@ -498,6 +526,7 @@ def _version(
         quick=quick,
         created=str(obj["metadata"].get("creationTimestamp") or ""),
         max_answer_size=max_answer_size_of(_annotations(obj)) or MAX_ANSWER_SIZE,
+        activation=activation,
     )
 
 

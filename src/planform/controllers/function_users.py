@@ -9,19 +9,20 @@ A phase is bound to a version of its function by its Blueprint, or by the Action
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from planform.api.names import COMPOSITION_NAME_LABEL, COMPOSITION_REVISION
 from planform.client.informer import Change
 from planform.composition.modes import InvalidComposition, pipeline_of
 from planform.composition.revisions import composition_label
+from planform.controllers.action_uses import FOLLOWS
 from planform.controllers.function_catalogue import LiveFunctions
 from planform.controllers.packaged_phases import CAPABILITY
 from planform.controllers.population import Population
 from planform.functions.errors import ResolutionError
-from planform.functions.resolution import Request, resolve
+from planform.functions.resolution import Catalogue, Request, resolve
 from planform.reconcile.plane import Plane
 from planform.reconcile.sources import Subscription
 from planform.telemetry.metrics import Registry
@@ -91,26 +92,42 @@ class FunctionUsers:
         return self._population.complete()
 
     def users(self, function: str) -> Mapping[str, int]:
-        """How many XRs use each revision of a function; those used by none are left out."""
+        """How many XRs use each revision of a function; those used by none are left out.
+
+        In use is what a step of theirs would get, by whatever rule, also while it is inactive and they get nothing.
+        """
         found: Counter[str] = Counter()
+        for name, _, count in self._uses(function):
+            found[name] += count
+        return found
+
+    def users_by_composition(self, function: str) -> Mapping[str, frozenset[str]]:
+        """The Compositions whose XRs use each revision of a function."""
+        found: dict[str, set[str]] = {}
+        for name, composition, _ in self._uses(function):
+            found.setdefault(name, set()).add(composition)
+        return {name: frozenset(compositions) for name, compositions in found.items()}
+
+    def _uses(self, function: str) -> Iterator[tuple[str, str, int]]:
+        """Each revision that XRs of a Composition use, the Composition, and how many they are."""
         chosen: dict[_Step, str] = {}
         for label, compositions in self._names.items():
             for composition in compositions:
                 for revision, count in self._population.users(composition).items():
                     steps = {step for step in self._steps_of(revision, label) if step.function == function}
                     names = {self._choice(step, chosen) for step in steps}
-                    for name in names - {""}:
-                        found[name] += count
-        return found
+                    yield from ((name, composition, count) for name in names - {""})
 
     def phases(self, function: str) -> Mapping[str, int]:
-        """How many Blueprints and ActionSets are bound to each revision of a function that phases call."""
+        """How many Blueprints and ActionSets run each revision of a function that phases call, bound to it or not."""
         versions = [each for each in self._live.catalogue.versions(function) if each.can(CAPABILITY)]
         if self._phases is None or not versions:
             return {}
-        from planform.controllers.packaged_calls import by_tag
+        from planform.controllers.packaged_calls import by_tag, followed
 
-        return {each.id: sum(self._phases(function, tag).values()) for tag, each in by_tag(versions).items()}
+        found = Counter({each.id: sum(self._phases(function, tag).values()) for tag, each in by_tag(versions).items()})
+        found[followed(versions).id] += sum(self._phases(function, FOLLOWS).values())
+        return found
 
     def compositions(self, function: str) -> frozenset[str]:
         """The composition revisions that have a step of the function, whichever revision of it the step chooses."""
@@ -134,17 +151,28 @@ class FunctionUsers:
 
     def _choice(self, step: _Step, chosen: dict[_Step, str]) -> str:
         if step not in chosen:
-            try:
-                request = Request(
-                    step.function,
-                    ref=step.pin,
-                    selector=dict(step.selector) or None,
-                    selectors_enabled=self._selectors_enabled,
-                )
-                chosen[step] = resolve(self._live.catalogue, request).revision.name
-            except ResolutionError:
-                chosen[step] = step.pin  # what is pinned is needed, even while it cannot be called
+            request = Request(
+                step.function,
+                ref=step.pin,
+                selector=dict(step.selector) or None,
+                selectors_enabled=self._selectors_enabled,
+            )
+            chosen[step] = self._resolved(request) or step.pin
         return chosen[step]
+
+    def _resolved(self, request: Request) -> str:
+        """The revision that a step gets; if none can be called, the one that it would get if all could."""
+        catalogue = self._live.catalogue
+        try:
+            return resolve(catalogue, request).revision.name
+        except ResolutionError:
+            pass
+        versions = catalogue.versions(request.function)
+        callable_ = Catalogue(replace(each, active=True, reachable=True, ready=True) for each in versions)
+        try:
+            return resolve(callable_, request).revision.name
+        except ResolutionError:
+            return ""
 
     def _revision_changed(self, change: Change) -> None:
         metadata = change.object["metadata"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,14 @@ from planform.composition.xr import XrCondition
 from planform.controllers.function_catalogue import BUILTIN_CAPABILITIES, DETERMINISTIC, LiveFunctions
 from planform.controllers.function_users import FunctionUsers
 from planform.controllers.packages.contents import PackageContents
-from planform.controllers.packages.controller import Content, Examined, NotInstallable, PackageController
+from planform.controllers.packages.controller import (
+    Content,
+    Examined,
+    NotInstallable,
+    PackageController,
+    condition_of_type,
+    is_automatic,
+)
 from planform.controllers.workbench import Workbench
 from planform.errors import Forbidden, NotFound
 from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION, FunctionUnavailable, mebibytes
@@ -41,8 +48,8 @@ from planform.packages.endpoints import (
 )
 from planform.packages.errors import InvalidReference
 from planform.packages.fetching import Fetched
-from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of
-from planform.packages.revisions import content_of
+from planform.packages.revision_objects import ACTIVE, DIGEST_ANNOTATION, annotations_of, known_of
+from planform.packages.revisions import content_of, retained_revisions
 from planform.packages.runtimes.executables import NotRunnable
 from planform.packages.runtimes.kubernetes import KubernetesHost
 from planform.packages.runtimes.launching import Wanted
@@ -53,6 +60,8 @@ if TYPE_CHECKING:
     from planform.packages.runtimes.host import RuntimeHost, Standing
 
 NAME: Final = "functions"
+LIMIT_EXCEEDED: Final = "ActiveRevisionLimitExceeded"
+_MOST_NAMED: Final = 3
 _COUNT_EVERY: Final = 1.0
 """Seconds between counts of the XRs that use a revision, while these come and go."""
 
@@ -178,8 +187,10 @@ class FunctionController(PackageController):
             examined = await self._examine_package(revision)
         else:
             examined = await self._examine_elsewhere(revision)
-        if self._users is None or not self._users.complete():
+        if self._users is None:
             return examined
+        if not self._users.complete():  # as after a start: what was in use is not deactivated for want of knowledge
+            return replace(examined, users=int((revision.get("status") or {}).get("users") or 0))
         name, function = revision["metadata"]["name"], str(revision["metadata"]["labels"].get(PACKAGE_LABEL))
         xrs, phases = self._users.users(function).get(name, 0), self._users.phases(function).get(name, 0)
         told, conditions = {**examined.told, "users": xrs + phases}, [_in_use(xrs, phases)]
@@ -306,6 +317,26 @@ class FunctionController(PackageController):
             shown.append(one)
         return {"activeRevisions": shown, "endpoint": shown[0]["endpoint"] if shown else ""}
 
+    def _conditions(
+        self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined]
+    ) -> Sequence[XrCondition]:
+        name, limit = package["metadata"]["name"], self._limit(package["spec"])
+        known = [
+            known_of(each, works=not examined[each_name].problem, users=examined[each_name].users)
+            for each_name, each in revisions.items()
+        ]
+        retained = retained_revisions(known, limit=limit) if is_automatic(package) else ()
+        if not retained:
+            before = condition_of_type(package, LIMIT_EXCEEDED)
+            return [XrCondition(LIMIT_EXCEEDED, "False", "WithinLimit")] if before else []
+        compositions = self._users.users_by_composition(name) if self._users is not None else {}
+        used = "; ".join(f'revision "{each}" by {_users_of(compositions.get(each, ()))}' for each in retained)
+        message = (
+            f"activeRevisionLimit is {limit}, and revisions that are used stay active: {used}. They are deactivated"
+            f" once nothing uses them, or at once with inUsePolicy: Deactivate"
+        )
+        return [XrCondition(LIMIT_EXCEEDED, "True", "RevisionsInUse", message)]
+
     async def _settle(self, package: Object, current: str, revisions: dict[str, Object], content: Content) -> bool:
         before = set(revisions)
         settled = await super()._settle(package, current, revisions, content)
@@ -332,6 +363,15 @@ def _in_use(xrs: int, phases: int) -> XrCondition:
     if phases:
         return XrCondition("InUse", "True", "BoundToPhases", "phases of Blueprints or ActionSets are bound to it")
     return XrCondition("InUse", "False", "NotChosen")
+
+
+def _users_of(compositions: Iterable[str]) -> str:
+    """Who uses a revision, in words that stay the same while as many come as go."""
+    names = sorted(compositions)
+    if not names:
+        return "phases of Blueprints or ActionSets"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"XRs of Composition {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _said_of(revision: Object) -> dict[str, Any]:

@@ -48,6 +48,13 @@ def by_tag(versions: Iterable[Version]) -> dict[str, Version]:
     return found
 
 
+def followed(versions: Iterable[Version]) -> Version:
+    """What phases run that name no version: the one marked stable, or else the newest, of those that are active if any
+    is."""
+    known = list(versions)
+    return max([each for each in known if each.active] or known, key=lambda each: (each.is_stable, each.number))
+
+
 @dataclass(frozen=True)
 class PackagedCalls:
     """What it takes to call them: pipelines, and the functions there are."""
@@ -58,7 +65,7 @@ class PackagedCalls:
     def declared(self, versions: Iterable[Version]) -> Iterator[PhaseFunction]:
         """The active versions of one function as phases know them; of two with one tag, the newer."""
         tagged = by_tag(versions)
-        stable = max(tagged.values(), key=lambda each: (each.is_stable, each.number))
+        stable = followed(tagged.values())
         for tag, version in tagged.items():
             yield PhaseFunction(
                 name=version.function,

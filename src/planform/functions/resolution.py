@@ -89,6 +89,8 @@ class Version:
     quick: bool = False
     created: str = ""
     max_answer_size: int = MAX_ANSWER_SIZE
+    activation: str = field(default="", compare=False)
+    """How users would have an inactive one serve."""
     revision: FunctionRevision = field(init=False, repr=False, compare=False)
     """As everything downstream knows it. Made once: every pass of a fleet asks for it again and again."""
 
@@ -270,6 +272,8 @@ class _Resolving:
             (VersionRemoved, "the version was removed", "use its replacement"),
         ):
             if kind in reasons:
+                if kind is VersionInactive:
+                    hint = next((each.activation for each in self._unusable if each.activation), hint)
                 raise self._error(kind, text + self._for_wanted(), hint)
 
     def _pick(self, rule: Rule | None) -> tuple[Rule, Version]:

@@ -53,19 +53,42 @@ def number_of(current: str, known: Sequence[Known]) -> int:
     return highest if highest and numbers.get(current) == highest else highest + 1
 
 
-def active_revisions(known: Sequence[Known], *, limit: int, retain: bool = False) -> frozenset[str]:
+def active_revisions(known: Sequence[Known], *, limit: int, retain: bool = True) -> frozenset[str]:
     """The revisions that are active under the policy Automatic: the `limit` highest-numbered ones.
 
     As long as none of these works, the newest active one that does stays, so that pipelines have something to call.
-    `retain` keeps every active one that somebody uses.
+    `retain` adds every one that somebody uses, also if it was deactivated before.
     """
-    newest = sorted(known, key=lambda each: (each.number, each.name), reverse=True)
-    chosen, older = newest[:limit], newest[limit:]
+    chosen, older = _newest(known, limit)
     if not any(each.works for each in chosen):
         chosen += [each for each in older if each.active and each.works][:1]
     if retain:
-        chosen += [each for each in older if each.active and each.users]
+        chosen += [each for each in older if each.users]
     return frozenset(each.name for each in chosen)
+
+
+def retained_revisions(known: Sequence[Known], *, limit: int) -> tuple[str, ...]:
+    """The revisions that are active above the limit because somebody uses them, newest first. While none of the newest
+    works, the one that stands in for them is not among these: it goes by itself."""
+    chosen, older = _newest(known, limit)
+    if not any(each.works for each in chosen):
+        return ()
+    return tuple(each.name for each in older if each.active and each.users)
+
+
+def how_to_activate(function: str, rank: int, *, history: int, deactivates: bool) -> str:
+    """What to change in a Function so that its `rank`th newest revision is active, if it decides that by itself.
+
+    The API refuses more active revisions than are kept.
+    """
+    kept = f" and revisionHistoryLimit: {rank}" if 0 < history < rank else ""
+    text = f'set activeRevisionLimit: {rank}{kept} in the spec of Function "{function}"'
+    return f"{text}, or inUsePolicy: Retain, which keeps active what XRs use" if deactivates else text
+
+
+def _newest(known: Sequence[Known], limit: int) -> tuple[list[Known], list[Known]]:
+    newest = sorted(known, key=lambda each: (each.number, each.name), reverse=True)
+    return newest[:limit], newest[limit:]
 
 
 def surplus_revisions(known: Sequence[Known], current: str, *, history: int) -> tuple[str, ...]:

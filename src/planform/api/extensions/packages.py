@@ -60,7 +60,7 @@ def function() -> Object:
     fields = {
         "activeRevisionLimit": number("How many of the newest revisions are active at once.", least=1),
         "inUsePolicy": text(
-            "Whether a revision that pipelines of live XRs choose stays active above the limit.",
+            "Whether a revision that live XRs or phases choose stays active above the limit; if absent, it does.",
             one_of=["Deactivate", "Retain"],
         ),
         **_runtime(),

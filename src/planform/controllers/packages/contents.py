@@ -88,11 +88,9 @@ class PackageContents:
         """What a package means now; without a question to anybody if that is known already. Raises PackageError."""
         spec = package["spec"]
         located = await self._locate(package, revisions)
-        reference = spec.get("runtimeConfigRef") or {}
-        runtime = "" if reference.get("name", "default") == "default" else str(reference["name"])
         await self.source.fetch(located, policy=_policy(spec), pull_secrets=_secrets(spec))
         told = {"resolvedPackage": located.image, "appliedImageConfigRefs": list(located.applied)}
-        return Content(content_of(f"@{located.digest}", runtime), located.digest, told)
+        return Content(content_of(f"@{located.digest}"), located.digest, told)
 
     async def _locate(self, package: Object, revisions: Mapping[str, Object]) -> Located:
         spec, status = package["spec"], package.get("status") or {}

@@ -23,7 +23,9 @@ from planform.packages.errors import PackageError
 from planform.packages.fetching import PackageSource
 from planform.packages.revision_objects import (
     ACTIVE,
+    DIGEST_ANNOTATION,
     INACTIVE,
+    annotations_of,
     changes_to,
     controller_of,
     known_of,
@@ -181,6 +183,12 @@ class PackageController:
         """What else to say in the package's status."""
         return {}
 
+    def _conditions(
+        self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined]
+    ) -> Sequence[XrCondition]:
+        """What else to say in the package's conditions."""
+        return ()
+
     async def _gone(self, name: str) -> None:
         """There is no such package any more."""
 
@@ -200,9 +208,9 @@ class PackageController:
 
     async def _ensure_current(self, package: Object, content: Content, revisions: dict[str, Object]) -> str:
         """Have the revision that the package means now, in `revisions` too; gives its name."""
-        name = revision_name(package["metadata"]["name"], content.identity)
+        name = _same_content(revisions, content) or revision_name(package["metadata"]["name"], content.identity)
         number = number_of(name, [known_of(each) for each in revisions.values()])
-        automatic = _is_automatic(package)
+        automatic = is_automatic(package)
         wanted = new_revision(
             package,
             self._revision,
@@ -244,7 +252,7 @@ class PackageController:
         examined = {current: await self._tell_health(revisions, current)}
         for name in sorted(revisions.keys() - examined.keys()):
             examined[name] = await self._examined(revisions[name])
-        if _is_automatic(package):
+        if is_automatic(package):
             await self._activate(package, revisions, examined)
         history = int(package["spec"].get("revisionHistoryLimit", 1))
         known = [known_of(each, users=examined[name].users) for name, each in revisions.items()]
@@ -263,7 +271,8 @@ class PackageController:
             known_of(each, works=not self.hands_over or not examined[name].problem, users=examined[name].users)
             for name, each in revisions.items()
         ]
-        limit, retain = self._limit(spec), spec.get("inUsePolicy") == "Retain"
+        # Not a default of the schema: what nobody chose may become another, and is not written into objects.
+        limit, retain = self._limit(spec), spec.get("inUsePolicy") != "Deactivate"
         active = active_revisions(known, limit=limit, retain=retain)
         # Activated before deactivated: there is never less to call than there was.
         for name in sorted(revisions, key=lambda each: (each not in active, each)):
@@ -338,9 +347,10 @@ class PackageController:
         message = "; ".join(sick)
         healthy = health("Healthy", message if examined[current].problem else "", remark=message)
         told = await self._told(package, revisions, examined)
+        more = self._conditions(package, revisions, examined)
         await self._set_status(
             package,
-            [installed, healthy],
+            [installed, healthy, *more],
             currentRevision=current,
             currentIdentifier=package["spec"]["package"],
             **content.told,
@@ -368,12 +378,12 @@ class PackageController:
             package = await self._client.get(self._package, key.name)
         except NotFound:
             return
-        kind, said = f"{type(error).__name__}: ", _condition_of(package, "Healthy")
+        kind, said = f"{type(error).__name__}: ", condition_of_type(package, "Healthy")
         if said.get("reason") == _FAILED and str(said.get("message")).startswith(kind):
             return
         message = f"{kind}{error}"
         conditions = [XrCondition("Healthy", "False", _FAILED, message)]
-        if not _condition_of(package, "Installed"):
+        if not condition_of_type(package, "Installed"):
             conditions.insert(0, XrCondition("Installed", "False", _FAILED, message))
         await self._set_status(package, conditions)
         self._bench.events.record(package, "Warning", _FAILED, message, by=self._name)
@@ -417,7 +427,18 @@ def _as_said(revision: Object) -> Examined:
     )
 
 
-def _condition_of(obj: Object, type_: str) -> Mapping[str, Any]:
+def _same_content(revisions: Mapping[str, Object], content: Content) -> str:
+    """The newest revision there is of what was pulled: how it runs is no part of what it is. Older control planes gave
+    the same content another name for each runtime configuration."""
+    same = [
+        known_of(each)
+        for each in revisions.values()
+        if content.digest and annotations_of(each).get(DIGEST_ANNOTATION) == content.digest
+    ]
+    return max(same, key=lambda each: (each.number, each.name)).name if same else ""
+
+
+def condition_of_type(obj: Object, type_: str) -> Mapping[str, Any]:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each["type"] == type_), {})
 
@@ -428,5 +449,5 @@ def _check_name(package: Object) -> None:
         raise NotInstallable(f"the name of a {package['kind']} must be a label: at most 63 characters")
 
 
-def _is_automatic(package: Object) -> bool:
+def is_automatic(package: Object) -> bool:
     return str(package["spec"].get("revisionActivationPolicy") or "Automatic") == "Automatic"
