@@ -133,7 +133,7 @@ class _Checker:
         operand = self.check(node.operand, scope)
         chained = operand.name == "optional"
         inner = operand.args[0] if chained else operand
-        if inner.name == "object":
+        if inner.name == "object" or inner.fields:
             field = (inner.fields or {}).get(node.name)
             if field is None:
                 raise self._error(node, f"undefined field '{node.name}'")

@@ -117,9 +117,9 @@ class _Compiler:
         operand, kind = self.compile(node.operand), node.operand.type
         chained = kind.name == "optional"
         inner = kind.args[0] if chained else kind
-        if inner.name == "object":
+        if inner.fields is not None:
             field = inner.fields[node.name]
-            find = _field_finder(field.key, reader(field.type))
+            find = _value_finder(field.key) if inner.keeps_null else _field_finder(field.key, reader(field.type))
         else:
             find = _entry_finder(node.name)
         if node.presence:
@@ -275,6 +275,11 @@ def _field_finder(key: str, read: Callable[[Any], Any] | None) -> Callable[[Any]
         return NOTHING if value is None else read(value)
 
     return find_and_read
+
+
+def _value_finder(key: str) -> Callable[[Any], Any]:
+    """A field that is there whatever its value is, and is a value of CEL already."""
+    return lambda obj: obj.get(key)
 
 
 def _entry_finder(name: str) -> Callable[[Any], Any]:

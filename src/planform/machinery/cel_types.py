@@ -28,6 +28,8 @@ class Type:
     min_bytes: int = 1
     list_type: str = ""
     list_keys: tuple[str, ...] = ()
+    keeps_null: bool = False
+    """Of an object: whether a field that is null is there; in what a schema describes it is not."""
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.args))
@@ -52,6 +54,11 @@ _SHOWN = {
     "cidr": "net.CIDR",
     "semver": "kubernetes.Semver",
     "format": "kubernetes.NamedFormat",
+    "authorizer": "kubernetes.authorization.Authorizer",
+    "pathcheck": "kubernetes.authorization.PathCheck",
+    "groupcheck": "kubernetes.authorization.GroupCheck",
+    "resourcecheck": "kubernetes.authorization.ResourceCheck",
+    "decision": "kubernetes.authorization.Decision",
 }
 
 BOOL, INT, UINT, DOUBLE = Type("bool"), Type("int"), Type("uint"), Type("double")
@@ -60,6 +67,8 @@ TIMESTAMP, DURATION = Type("timestamp"), Type("duration")
 TYPE = Type("type")
 _PLAIN = {kind.name: kind for kind in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, DYN, TIMESTAMP, DURATION, TYPE)}
 _PLAIN |= {name: Type(name) for name in ("quantity", "url", "ip", "cidr", "semver", "format")}
+_AUTHORIZER = ("authorizer", "pathcheck", "groupcheck", "resourcecheck", "decision")
+_PLAIN |= {name: Type(name) for name in _AUTHORIZER}
 
 
 def list_of(element: Type) -> Type:

@@ -147,6 +147,11 @@ _TYPE_NAMES = {
 }
 
 
+def enter_type(kind: type, name: str) -> None:
+    """Have values of a Python type be values of a CEL type."""
+    _RUNTIME[kind] = name
+
+
 def kind_of(value: Any) -> str:
     return _RUNTIME[type(value)]
 
