@@ -21,6 +21,8 @@ from planform.apiserver.bootstrap import ensure_bootstrap
 from planform.apiserver.chance import PooledSystemRandom
 from planform.apiserver.core import Core
 from planform.apiserver.documents import Documents, Mount
+from planform.apiserver.dynamic_admission.dispatch import DynamicAdmission
+from planform.apiserver.dynamic_admission.param_access import ParamAccessCheck
 from planform.apiserver.engine import open_engine
 from planform.apiserver.escalation import EscalationCheck
 from planform.apiserver.handler import Handler, Observer, refusal
@@ -33,6 +35,7 @@ from planform.apiserver.rbac import Rbac
 from planform.apiserver.requests import MASTERS
 from planform.apiserver.reviews import Reviews
 from planform.apiserver.tokens import ServiceAccountTokens
+from planform.apiserver.webhook_calls import WebhookCalls
 from planform.apiserver.webhooks import Webhooks
 from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
 from planform.assembly import Controllers, Parts, open_controllers
@@ -149,15 +152,23 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_EPHEMERAL)))
         make_private_directory(directory)
         store = await stack.enter_async_context(await _open_store(settings, directory, clock, metrics))
-        core = _open_core(store, clock, stack)
+        calls = WebhookCalls()
+        core = _open_core(store, clock, stack, calls)
         rbac = Rbac(store)
         usages = UsageGuard(said_by=USAGES_WEBHOOK)
         phase_functions = PhaseFunctions(
             data=directory, overlay=settings.phase_function_versions, look=blueprints_in(store)
         )
-        core.admission = (EscalationCheck(rbac, store), RevisionGuard(), usages, phase_functions)
+        core.admission = (
+            EscalationCheck(rbac, store),
+            ParamAccessCheck(rbac, store, core.registry),
+            RevisionGuard(),
+            usages,
+            phase_functions,
+        )
         client = LocalClient(core)
         await ensure_bootstrap(client)
+        core.dynamic_admission = DynamicAdmission(core, calls, rbac)
 
         pki = Pki(directory / "pki", clock=clock, names=(*settings.tls_names, settings.host))
         tokens = ServiceAccountTokens(store, directory / "pki", clock=clock)
@@ -237,7 +248,7 @@ async def open_at_rest(directory: Path) -> AsyncIterator[AtRest]:
     async with AsyncExitStack() as stack:
         settings = Settings(data=directory)
         store = await stack.enter_async_context(await _open_store(settings, directory, clock, metrics))
-        core = _open_core(store, clock, stack)
+        core = _open_core(store, clock, stack, WebhookCalls())
         client = LocalClient(core)
         watches = await stack.enter_async_context(Watches(client, clock=clock, rng=rng))
         plane = await stack.enter_async_context(open_plane(watches, clock=clock))
@@ -262,10 +273,9 @@ async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics
     )
 
 
-def _open_core(store: Store, clock: Clock, stack: AsyncExitStack) -> Core:
-    webhooks = Webhooks()
-    stack.push_async_callback(webhooks.close)
-    return open_engine(store, clock, webhooks=webhooks)
+def _open_core(store: Store, clock: Clock, stack: AsyncExitStack, calls: WebhookCalls) -> Core:
+    stack.push_async_callback(calls.close)
+    return open_engine(store, clock, webhooks=Webhooks(calls))
 
 
 async def _handler(

@@ -105,8 +105,9 @@ class ApiError(PlanformError):
             "metadata": self.metadata,
             "status": "Failure",
             "message": str(self),
-            "reason": self.reason,
         }
+        if self.reason:
+            status["reason"] = self.reason
         if self.details:
             status["details"] = self.details
         status["code"] = self.code

@@ -10,8 +10,11 @@ from random import Random
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.apiserver.core import ConversionWebhooks, Core
+from planform.apiserver.dynamic_admission.dispatch import DynamicAdmission
 from planform.apiserver.engine import open_engine
 from planform.apiserver.local import LocalClient
+from planform.apiserver.rbac import Rbac
+from planform.apiserver.webhook_calls import WebhookCalls
 from planform.clock import Clock, SystemClock
 from planform.controllers.engine import start_chores
 from planform.reconcile.gate import Gate
@@ -56,18 +59,26 @@ class Embedded:
 
 @asynccontextmanager
 async def embedded_engine(
-    directory: Path | None = None, *, clock: Clock | None = None, webhooks: ConversionWebhooks | None = None
+    directory: Path | None = None,
+    *,
+    clock: Clock | None = None,
+    webhooks: ConversionWebhooks | None = None,
+    calls: WebhookCalls | None = None,
 ) -> AsyncIterator[Embedded]:
     clock, rng = clock or SystemClock(), Random(7)
     async with await open_store(directory, clock=clock) as store:
         core = open_engine(store, clock, rng=rng, webhooks=webhooks)
         client = LocalClient(core)
+        if calls is not None:
+            core.dynamic_admission = DynamicAdmission(core, calls, Rbac(store))
         async with Watches(client, clock=clock, rng=rng) as watches, open_plane(watches, clock=clock) as plane:
             chores = start_chores(core, plane, gate=Gate(4), rng=rng, metrics=Registry())
             if not (await client.list(NAMESPACE)).items:
                 await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
             yield Embedded(core, client)
             chores.close()
+            if calls is not None:
+                await calls.close()
 
 
 def widget_crd(*versions: Object, group: str = "example.org", conversion: Object | None = None) -> Object:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from planform.apiserver.webhooks import Webhooks
 from planform.client import Patch, PatchType
 from planform.errors import Forbidden, InternalError, Invalid, NotFound
 from tests.harness.embedded import CONFIG_MAP, CRD, NAMESPACE, embedded_engine, version, widget, widget_crd
+from tests.harness.pki import write_pki
 
 WIDGET = gvk("example.org/v1", "Widget")
 WIDGET_V2 = gvk("example.org/v2", "Widget")
@@ -184,10 +189,16 @@ async def converting() -> AsyncIterator[tuple[Converter, dict[str, Any]]]:
     app.router.add_post("/convert", converter.handle)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    with TemporaryDirectory() as directory:
+        pki = Path(directory) / "pki"
+        write_pki(pki)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(pki / "server.crt", pki / "server.key")
+        bundle = base64.b64encode((pki / "ca.crt").read_bytes()).decode()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     port = runner.addresses[0][1]
-    config = {"url": f"http://127.0.0.1:{port}/convert"}
+    config = {"url": f"https://127.0.0.1:{port}/convert", "caBundle": bundle}
     conversion = {
         "strategy": "Webhook",
         "webhook": {"clientConfig": config, "conversionReviewVersions": ["v1"]},

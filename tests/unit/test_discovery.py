@@ -187,7 +187,7 @@ def test_an_aggregated_custom_kind_has_scope_kind_and_subresources() -> None:
 
 def test_kinds_that_the_engine_does_not_run_are_not_listed() -> None:
     groups = {group["name"] for group in discovery.group_list(BUILTIN_KINDS)["groups"]}
-    assert not groups & {"admissionregistration.k8s.io", "apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io"}
+    assert not groups & {"apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io"}
 
 
 def test_the_root_lists_paths_that_lead_on() -> None:

@@ -52,6 +52,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _NETWORKING: Final = "networking.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
 
 BUILTIN_KINDS: Final[tuple[Kind, ...]] = (
     _core("ConfigMap", "configmaps", short_names=("cm",)),
@@ -73,6 +74,39 @@ BUILTIN_KINDS: Final[tuple[Kind, ...]] = (
     _core("Secret", "secrets"),
     _core("Service", "services", short_names=("svc",), categories=_ALL, subresources=_STATUS),
     _core("ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",)),
+    _kind(
+        _ADMISSION,
+        "v1",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        namespaced=False,
+        categories=("api-extensions",),
+    ),
+    _kind(
+        _ADMISSION,
+        "v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        namespaced=False,
+        categories=("api-extensions",),
+        subresources=_STATUS,
+    ),
+    _kind(
+        _ADMISSION,
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        namespaced=False,
+        categories=("api-extensions",),
+    ),
+    _kind(
+        _ADMISSION,
+        "v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        namespaced=False,
+        categories=("api-extensions",),
+    ),
     _kind(
         "apiextensions.k8s.io",
         "v1",

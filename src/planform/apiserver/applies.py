@@ -11,7 +11,7 @@ from planform.apiserver.requests import Request
 from planform.apiserver.staging import Written, settle
 from planform.apiserver.writes import MODIFIED, create, is_current, may_share, modify
 from planform.clock import timestamp
-from planform.errors import BadRequest, NotFound
+from planform.errors import AlreadyExists, BadRequest, NotFound
 from planform.machinery.apply import apply as apply_fields
 from planform.machinery.typed import TypedError
 
@@ -76,7 +76,11 @@ async def apply(
                 raise NotFound.of(served.kind.group, served.kind.plural, name)
             if metadata.get("uid"):
                 raise conflict(served, key.name, f"uid mismatch: the provided object specified uid {metadata['uid']}")
-            return await create(core, served, applied(None), request, namespace=namespace, patching=True)
+            try:
+                return await create(core, served, applied(None), request, namespace=namespace, patching=True)
+            except AlreadyExists:  # somebody created it while webhooks were asked: this manager's fields go into that
+                if core.store.head(key) is None:
+                    raise
     return await modify(
         core, served, key, applied, request, subresource=subresource, unknown=unknown, patching=True, applying=True
     )

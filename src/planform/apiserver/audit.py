@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -47,6 +48,7 @@ class _Facts(NamedTuple):
     status: int
     reason: str
     streams: bool
+    annotations: Mapping[str, str]
 
 
 class _Failure(msgspec.Struct):
@@ -114,6 +116,7 @@ class AuditLog:
                 response.status,
                 _reason(response) if response.status >= 400 else "",
                 response.chunks is not None,
+                response.annotations,
             )
         )
         self._written.clear()
@@ -195,6 +198,8 @@ def _event(facts: _Facts) -> dict[str, Any]:
     if facts.reason:
         outcome["reason"] = facts.reason
     event["responseStatus"] = outcome
+    if facts.annotations:
+        event["annotations"] = dict(facts.annotations)
     event["requestReceivedTimestamp"] = moment
     event["stageTimestamp"] = moment
     return event

@@ -318,3 +318,18 @@ def subjects(kind: str) -> TextOf:
         return ", ".join(str(subject.get("name", "")) for subject in chosen)
 
     return cell
+
+
+def param_kind(policy: Object) -> str:
+    kind = at(policy, "spec", "paramKind")
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else UNSET
+
+
+def param_ref(binding: Object) -> str:
+    """The parameters of a policy binding; of one without a namespace, it is that of whatever is written."""
+    reference = at(binding, "spec", "paramRef")
+    if not reference:
+        return UNSET
+    if reference.get("name"):
+        return f"{reference.get('namespace') or '*'}/{reference['name']}"
+    return label_selector(reference.get("selector"))

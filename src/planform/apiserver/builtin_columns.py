@@ -65,6 +65,7 @@ _CONTAINERS: Final = made("Containers", cells.containers("name"), wide=True)
 _IMAGES: Final = made("Images", cells.containers("image"), wide=True)
 _SELECTOR: Final = made("Selector", lambda obj: cells.label_selector(at(obj, "spec", "selector")), wide=True)
 _WORKLOAD: Final = (AGE, _CONTAINERS, _IMAGES, _SELECTOR)
+_WEBHOOKS: Final = (NAME, made("Webhooks", lambda obj: len(at(obj, "webhooks") or ()), type="integer"), AGE)
 _BINDING: Final = (
     NAME,
     made("Role", cells.role_reference),
@@ -152,6 +153,20 @@ BUILTIN_COLUMNS: Final[Mapping[GroupVersionKind, tuple[Column, ...]]] = {
         made("Selector", lambda obj: cells.labels(at(obj, "spec", "selector")), wide=True),
     ),
     gvk("v1", "ServiceAccount"): (NAME, AGE),
+    gvk("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"): _WEBHOOKS,
+    gvk("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"): _WEBHOOKS,
+    gvk("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): (
+        NAME,
+        made("Validations", lambda obj: len(at(obj, "spec", "validations") or ()), type="integer"),
+        made("ParamKind", cells.param_kind),
+        AGE,
+    ),
+    gvk("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): (
+        NAME,
+        text("PolicyName", "spec", "policyName"),
+        made("ParamRef", cells.param_ref),
+        AGE,
+    ),
     gvk("apiextensions.k8s.io/v1", "CustomResourceDefinition"): (
         NAME,
         text("Scope", "spec", "scope"),

@@ -9,6 +9,7 @@ from planform.api import builtin
 from planform.apiserver.builtin_strategies import PLAIN, STRATEGIES, event_from_core, event_to_core
 from planform.apiserver.crds import RESOURCE as CRD_RESOURCE
 from planform.apiserver.crds import CustomResourceDefinitions
+from planform.apiserver.dynamic_admission.configurations import STRATEGIES as ADMISSION_STRATEGIES
 from planform.apiserver.registry import ServedKind
 
 
@@ -17,7 +18,9 @@ def builtin_served_kinds(now: Callable[[], datetime]) -> list[ServedKind]:
     kinds = []
     for kind in builtin.BUILTIN_KINDS:
         strategy = (
-            CustomResourceDefinitions(now) if kind.resource == CRD_RESOURCE else STRATEGIES.get(kind.resource, PLAIN)
+            CustomResourceDefinitions(now)
+            if kind.resource == CRD_RESOURCE
+            else STRATEGIES.get(kind.resource) or ADMISSION_STRATEGIES.get(kind.resource, PLAIN)
         )
         served = ServedKind(kind=kind, strategy=strategy, openapi=builtin.schema_of(kind.gvk), resolve=builtin.resolve)
         if kind.group == "events.k8s.io":

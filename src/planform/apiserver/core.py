@@ -19,6 +19,7 @@ from planform.errors import ApiError, InsufficientStorage, InternalError, Servic
 from planform.store import Entry, Key, Store
 
 if TYPE_CHECKING:
+    from planform.apiserver.dynamic_admission.dispatch import DynamicAdmission
     from planform.apiserver.reads import PinnedLists
 
 
@@ -43,6 +44,8 @@ class Core:
     rng: random.Random = field(default_factory=PooledSystemRandom)
     admission: Sequence[AdmissionPlugin] = ()
     webhooks: ConversionWebhooks | None = None
+    dynamic_admission: DynamicAdmission | None = None
+    """Webhooks and policies that users configured; None where nobody is asked, as in a control plane at rest."""
     pinned: PinnedLists | None = None
     """Lists that paging clients may come back to; made on first use."""
 

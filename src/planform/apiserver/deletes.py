@@ -12,6 +12,7 @@ import orjson
 from planform.api.kinds import Object
 from planform.apiserver.admission import Admission
 from planform.apiserver.core import Core, decode, decode_any, key_of
+from planform.apiserver.dynamic_admission.attributes import Attributes
 from planform.apiserver.identity import conflict
 from planform.apiserver.reads import Options, list_entries
 from planform.apiserver.registry import ServedKind
@@ -80,12 +81,22 @@ def parse_options(body: Mapping[str, Any], query: Mapping[str, str]) -> tuple[De
     )
 
 
+def given_options(body: Mapping[str, Any], options: DeleteOptions, *, dry_run: bool) -> dict[str, Any]:
+    """The options as they are shown to whoever is asked whether the deletion may be."""
+    given = {name: body[name] for name in ("gracePeriodSeconds", "orphanDependents") if body.get(name) is not None}
+    if body.get("preconditions"):
+        given["preconditions"] = body["preconditions"]
+    if options.propagation is not None and "orphanDependents" not in given:
+        given["propagationPolicy"] = options.propagation.value
+    return {**given, "dryRun": ["All"]} if dry_run else given
+
+
 async def delete(
     core: Core, served: ServedKind, namespace: str, name: str, options: DeleteOptions, request: Request
 ) -> Deleted:
     """Start deleting; raises NotFound, Conflict (preconditions) or what admission says."""
     key = key_of(served, namespace, name)
-    while True:
+    while True:  # it turns only where webhooks take time, in which others write
         entry = core.store.head(key)
         if entry is None:
             await settle(core, key)
@@ -99,6 +110,12 @@ async def delete(
                     continue
             _check_preconditions(served, name, obj, options.preconditions)
             served.strategy.may_be_deleted(obj)
+            if core.dynamic_admission is not None and (asked := core.dynamic_admission.relevant(served, "DELETE", "")):
+                attributes = Attributes(served, "DELETE", key.namespace, name, "", None, obj, request)
+                await core.dynamic_admission.mutate(asked, attributes)
+                await core.dynamic_admission.validate(asked, attributes)
+                if not unmoved(core, key, entry):
+                    continue
             core.admit(
                 Admission("DELETE", served.kind, key.namespace, name, None, obj, "", request, options.propagation)
             )

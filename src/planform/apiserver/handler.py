@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
@@ -102,7 +102,23 @@ class _Asked:
     served: ServedKind
     path: ResourcePath
     query: Query
-    warnings: list[str]
+    told: _Told
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is said beside the answer: warnings to the client, annotations to the audit log."""
+
+    warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+def _call(asked: _Asked, kind: str) -> Request:
+    """The options of a write; `kind` names them in errors."""
+    agent = asked.request.header(b"user-agent")
+    call = write_request(asked.query, asked.user, agent, asked.told.warnings, kind)
+    call.annotations = asked.told.annotations
+    return call
 
 
 class Handler:
@@ -129,13 +145,13 @@ class Handler:
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         user, attributes = ANONYMOUS, None
-        warnings: list[str] = []
+        told = _Told()
         try:
             user = await self._authenticator.authenticate(request)
             path, query = parse_target(request.target)
             if isinstance(path, ResourcePath):
                 attributes = _attributes(request.method, path, query)
-                response = await self._resource(request, user, path, query, attributes, warnings)
+                response = await self._resource(request, user, path, query, attributes, told)
             else:
                 attributes = Attributes(request.method.lower(), path=path.path)
                 response = await self._other(request, user, path, query, attributes)
@@ -145,7 +161,8 @@ class Handler:
             response = failure(InternalError(str(error)))
         except PlanformError as error:
             response = failure(BadRequest(str(error)))
-        for text in warnings:
+        response.annotations = told.annotations
+        for text in told.warnings:
             response.headers.append((b"warning", _warning(text)))
         for observer in self._observers:
             observer.answered(request, user, attributes, response)
@@ -172,7 +189,7 @@ class Handler:
         path: ResourcePath,
         query: Query,
         attributes: Attributes,
-        warnings: list[str],
+        told: _Told,
     ) -> HttpResponse:
         self._authorizer.authorize(user, attributes)
         served = self._core.registry.at_path(path.group, path.version, path.plural)
@@ -193,13 +210,13 @@ class Handler:
         if request.method not in _SUBRESOURCE_METHODS.get(path.subresource, (request.method,)):
             raise MethodNotAllowed(_NO_METHOD)
         if served.deprecation:
-            warnings.append(served.deprecation)
+            told.warnings.append(served.deprecation)
         if attributes.verb not in served.kind.verbs and not path.subresource:
             raise MethodNotAllowed(_NO_METHOD)
         act = _VERBS.get((request.method, bool(path.name)))
         if act is None:
             raise MethodNotAllowed(_NO_METHOD)
-        return await act(self, _Asked(request, user, served, path, query, warnings))
+        return await act(self, _Asked(request, user, served, path, query, told))
 
     async def get_one(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
@@ -271,7 +288,7 @@ class Handler:
     async def create(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
-        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "CreateOptions")
+        call = _call(asked, "CreateOptions")
         obj = await self._object_body(request, call)
         answer = await self._virtual.create(served, path, obj, call)
         if answer is not None:
@@ -284,7 +301,7 @@ class Handler:
     async def update(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
-        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "UpdateOptions")
+        call = _call(asked, "UpdateOptions")
         obj = await self._object_body(request, call)
         if path.subresource not in ("", "status"):
             value = await subresources.update(
@@ -300,7 +317,7 @@ class Handler:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
         form = accepted(request.header(b"accept"))
         media = request.header(b"content-type").partition(";")[0].strip().lower()
-        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "PatchOptions")
+        call = _call(asked, "PatchOptions")
         if media == APPLY_YAML:
             return await self._apply(asked, call, form)
         if "force" in query:
@@ -369,7 +386,7 @@ class Handler:
         if path.subresource:
             raise MethodNotAllowed(_NO_METHOD)
         form = accepted(request.header(b"accept"))
-        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "DeleteOptions")
+        call = _call(asked, "DeleteOptions")
         options = await self._delete_options(request, query, call)
         deleted = await deletes.delete(self._core, served, path.namespace, path.name, options, call)
         if not deleted.gone:
@@ -392,7 +409,7 @@ class Handler:
 
     async def delete_many(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query
-        call = write_request(query, asked.user, request.header(b"user-agent"), asked.warnings, "DeleteOptions")
+        call = _call(asked, "DeleteOptions")
         options = await self._delete_options(request, query, call)
         selection = Selection(path.namespace, one(query, "labelSelector"), one(query, "fieldSelector"))
         deleted = await deletes.delete_collection(self._core, served, selection, options, call)
@@ -417,6 +434,7 @@ class Handler:
             if type(body) is not dict:
                 raise BadRequest("the body of a DELETE must be DeleteOptions")
         options, dry_run = deletes.parse_options(body, {name: values[0] for name, values in query.items()})
+        call.options = deletes.given_options(body, options, dry_run=call.dry_run or dry_run)
         call.dry_run = call.dry_run or dry_run
         return options
 

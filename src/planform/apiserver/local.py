@@ -164,7 +164,9 @@ class LocalClient:
         return [_decoded(value) for value in deleted]
 
     def _request(self, manager: str, dry_run: bool) -> Request:
-        return Request(user=self._user, manager=manager or self._manager, dry_run=dry_run)
+        manager = manager or self._manager
+        options: dict[str, Any] = {"dryRun": ["All"]} if dry_run else {}
+        return Request(user=self._user, manager=manager, dry_run=dry_run, options=options)
 
 
 @asynccontextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
 from planform.apiserver import reads
 from planform.apiserver.core import Core
-from planform.apiserver.requests import Request, User
+from planform.apiserver.requests import Request, User, Validation
 from planform.apiserver.routes import truth
 from planform.errors import BadRequest, FieldError, Invalid
 
@@ -40,7 +41,14 @@ def write_request(query: Query, user: User, agent: str, warnings: list[str], kin
         raise bad_option(kind, "fieldManager", "Too long: may not be more than 128 bytes")
     elif not manager.isprintable():
         raise bad_option(kind, "fieldManager", f'Invalid value: "{manager}": should only contain printable characters')
-    return Request(user, manager, bool(dry_run), validation, warnings)  # type: ignore[arg-type]  # checked above
+    options: dict[str, Any] = {}
+    if dry_run:
+        options["dryRun"] = dry_run
+    for name in ("fieldManager", "fieldValidation") if kind != "DeleteOptions" else ():
+        if given := one(query, name):
+            options[name] = given
+    checked: Validation = validation  # type: ignore[assignment]  # it is one of the three
+    return Request(user, manager, bool(dry_run), checked, warnings, options=options)
 
 
 def bad_option(kind: str, field: str, detail: str) -> Invalid:

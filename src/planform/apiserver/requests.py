@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,6 +33,8 @@ CONTROL_PLANE = User("system:planform", (MASTERS, AUTHENTICATED))
 """The controllers of this very process."""
 
 MOST_WARNINGS = 64
+MOST_ANNOTATIONS = 128
+LONGEST_ANNOTATION = 10 * 1024
 
 
 class Request(msgspec.Struct):
@@ -45,11 +47,20 @@ class Request(msgspec.Struct):
     warnings: list[str] = []
     duplicates: tuple[str, ...] = ()
     """Paths of fields that stood twice in the body, found while decoding."""
+    options: dict[str, Any] = {}
+    """The options as they were given, for whoever is asked whether the request may be."""
+    annotations: dict[str, str] = {}
+    """What admission wants the audit log to say."""
 
     def warn(self, text: str) -> None:
         """Tell the client something once; a flood of warnings is cut off."""
         if len(self.warnings) < MOST_WARNINGS and text not in self.warnings:
             self.warnings.append(text)
+
+    def annotate(self, key: str, value: str) -> None:
+        """Have the audit log say something; the first word on a key counts."""
+        if len(self.annotations) < MOST_ANNOTATIONS:
+            self.annotations.setdefault(key, value[:LONGEST_ANNOTATION])
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,38 @@ def admit(
 
     `unknown` holds the unknown fields found so far; Strict turns them into an error, Warn into warnings.
     """
+    errors = shape(
+        served,
+        new,
+        old,
+        request,
+        unknown=unknown,
+        subresource=subresource,
+        patching=patching,
+        applying=applying,
+        current=current,
+    )
+    if core.admission:
+        ask_plugins(core, served, new, old, request, subresource)
+    _check(served, new, old, request, errors, subresource)
+
+
+def shape(
+    served: ServedKind,
+    new: Object,
+    old: Object | None,
+    request: Request,
+    *,
+    unknown: list[str],
+    subresource: str = "",
+    patching: bool = False,
+    applying: bool = False,
+    current: bool = False,
+) -> list[FieldError]:
+    """The first part of `admit`: prune and default, in place, and what the schema has against the object.
+
+    A mutating webhook is asked about an object in this shape, and may still mend what is wrong with it.
+    """
     served.strategy.prepare(new, old, subresource)
     errors: list[FieldError] = []
     schema = served.schema
@@ -67,10 +99,21 @@ def admit(
         _report_unknown(served, new, unknown, request, patching=patching)
     if served.builtin:
         _refuse_wrong_types(served, new, errors, patching=patching)
-    if core.admission:
-        operation: Operation = "CREATE" if old is None else "UPDATE"
-        namespace, name = new["metadata"].get("namespace", ""), new["metadata"].get("name", "")
-        core.admit(Admission(operation, served.kind, namespace, name, new, old, subresource, request))
+    return errors
+
+
+def ask_plugins(
+    core: Core, served: ServedKind, new: Object, old: Object | None, request: Request, subresource: str
+) -> None:
+    """Have the plugins of this process see a write; they do not wait, and so can be asked last before staging."""
+    operation: Operation = "CREATE" if old is None else "UPDATE"
+    namespace, name = new["metadata"].get("namespace", ""), new["metadata"].get("name", "")
+    core.admit(Admission(operation, served.kind, namespace, name, new, old, subresource, request))
+
+
+def _check(
+    served: ServedKind, new: Object, old: Object | None, request: Request, errors: list[FieldError], subresource: str
+) -> None:
     own_metadata = old is None or not _has_metadata_of(new, old)
     if own_metadata:
         errors += names.validate_metadata(

@@ -2,91 +2,43 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import ssl
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
 from planform.api.kinds import Object
 from planform.apiserver.registry import ServedKind
+from planform.apiserver.webhook_calls import CallFailed, WebhookCalls
 from planform.errors import InternalError
-
-if TYPE_CHECKING:
-    import aiohttp
 
 _SECONDS = 30.0
 _REVIEW = "apiextensions.k8s.io/v1"
 
 
 class Webhooks:
-    """Calls conversion webhooks over one HTTP session. `services` maps `namespace/name` to a base URL, since the
-    embedded engine has no cluster network through which a service could be reached."""
+    """Calls conversion webhooks."""
 
-    def __init__(self, services: Mapping[str, str] | None = None) -> None:
-        self._services = dict(services or {})
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(self, calls: WebhookCalls | None = None) -> None:
+        self._calls = calls or WebhookCalls()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._calls.close()
 
     async def convert(self, served: ServedKind, objects: Sequence[Object], api_version: str) -> Sequence[Object]:
         """The objects in another version, in order, with their identity as it was. Raises InternalError."""
         config = ((served.conversion or {}).get("webhook") or {}).get("clientConfig") or {}
-        url = self._url(served, config)
         review = {
             "kind": "ConversionReview",
             "apiVersion": _REVIEW,
             "request": {"uid": str(uuid.uuid4()), "desiredAPIVersion": api_version, "objects": list(objects)},
         }
-        answer = await self._post(served, url, config.get("caBundle"), review)
-        return _converted(served, review["request"], answer, objects, api_version)
-
-    def _url(self, served: ServedKind, config: Mapping[str, Any]) -> str:
-        if config.get("url"):
-            return str(config["url"])
-        service = config.get("service") or {}
-        name = f"{service.get('namespace')}/{service.get('name')}"
-        base = self._services.get(name)
-        if base is None:
-            raise InternalError(
-                f"conversion webhook for {served.kind.resource} names service {name}, which the embedded engine "
-                "cannot reach",
-                hint="give the webhook's address as clientConfig.url",
-            )
-        return base.rstrip("/") + "/" + str(service.get("path") or "").lstrip("/")
-
-    async def _post(self, served: ServedKind, url: str, ca_bundle: str | None, review: Any) -> Any:
-        import aiohttp
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SECONDS))
         try:
-            async with self._session.post(
-                url,
-                data=orjson.dumps(review),
-                headers={"content-type": "application/json"},
-                ssl=_trust(ca_bundle) if ca_bundle else True,
-            ) as response:
-                body = await response.read()
-                if response.status != 200:
-                    raise InternalError(
-                        f"conversion webhook for {served.kind.resource} failed: {url} answered {response.status}"
-                    )
-                return orjson.loads(body)
-        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError, ssl.SSLError) as error:
-            raise InternalError(f"conversion webhook for {served.kind.resource} failed: {url}: {error}") from error
-
-
-def _trust(ca_bundle: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
-    except (binascii.Error, ssl.SSLError, UnicodeDecodeError) as error:
-        raise InternalError(f"the caBundle of the conversion webhook is not a certificate: {error}") from error
+            answer = orjson.loads(await self._calls.post(config, orjson.dumps(review), seconds=_SECONDS))
+        except (CallFailed, orjson.JSONDecodeError) as error:
+            raise InternalError(f"conversion webhook for {served.kind.resource} failed: {error}") from error
+        return _converted(served, review["request"], answer, objects, api_version)
 
 
 def _converted(

@@ -98,6 +98,8 @@ class HttpResponse:
     content_type: bytes = b"application/json"
     chunks: AsyncIterator[bytes] | None = None
     close: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """What the audit log says beside it."""
 
 
 Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]

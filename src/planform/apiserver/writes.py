@@ -8,14 +8,17 @@ for that version first, since it would be a lie if the commit failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import orjson
 
 from planform.api.kinds import Object
 from planform.apiserver import metadata as meta
 from planform.apiserver import validation
+from planform.apiserver.admission import Operation
 from planform.apiserver.core import Core, decode, decode_any, key_of, raw_any
+from planform.apiserver.dynamic_admission.attributes import Attributes
 from planform.apiserver.identity import (
     already_exists,
     check_identity,
@@ -27,6 +30,7 @@ from planform.apiserver.identity import (
 )
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Request
+from planform.apiserver.scale import scale_of, scaled
 from planform.apiserver.staging import Written, encode, finish, in_storage_version, settle, stage, unmoved
 from planform.client.protocol import PatchType
 from planform.clock import timestamp
@@ -37,10 +41,15 @@ from planform.machinery.merging import fresh, share_unchanged
 from planform.machinery.strategic import strategic_merge
 from planform.store import Entry, Key
 
+if TYPE_CHECKING:
+    from planform.apiserver.dynamic_admission.dispatch import Relevant
+
 Change = Callable[[Object], Object]
 """Turns a private copy of the current object into the wanted one."""
 
 _TRIES_FOR_A_NAME = 8
+_TRIES_FOR_A_VERSION = 32
+"""How often a write is computed anew because webhooks took time in which others wrote."""
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -67,6 +76,15 @@ async def create(
     if served.has_status and not served.strategy.keeps_status_on_create:
         obj.pop("status", None)
 
+    asked = _relevant(core, served, "CREATE", "")
+    tracked = patching
+    if asked is not None and asked.mutating:
+        obj = await _mutated_on_create(core, served, obj, request, asked, unknown, client_managed, patching=patching)
+        metadata, unknown, tracked = obj["metadata"], [], True
+        place(served, metadata, namespace)
+        client_managed = metadata.pop("managedFields", None)
+        request = _already_told(request)
+
     generated = not metadata.get("name") and bool(metadata.get("generateName"))
     if generated:
         metadata["name"] = names.generate_name(metadata["generateName"], core.rng)
@@ -78,13 +96,18 @@ async def create(
     validation.admit(core, served, obj, None, request, unknown=unknown, patching=patching, applying=patching)
     if client_managed:
         metadata["managedFields"] = client_managed
-    if not patching:
+    if not tracked:
         _track(core, served, obj, None, request, "")
+    if asked is not None:
+        await _validated(core, served, obj, None, request, asked, "")
     stored = obj if served.is_storage else await in_storage_version(core, served, obj)
-    if served.conversion is not None:  # the webhook took time, in which namespace or kind may have gone
+    if served.conversion is not None or asked is not None:
+        # Webhooks took time, in which namespace or kind may have gone, and what plugins look at may be another.
         check_kind_stays(core.registry.find(served.kind.gvk), metadata["name"])
         if served.kind.namespaced:
             await check_namespace(core, served, namespace, metadata["name"])
+        if asked is not None:
+            validation.ask_plugins(core, served, obj, None, request, "")
 
     tries = _TRIES_FOR_A_NAME if generated else 1
     while (there := core.store.head(key := key_of(served, namespace, metadata["name"]))) is not None:
@@ -221,14 +244,15 @@ async def modify(
     replacing: bool = False,
     sharing: bool = False,
 ) -> Written:
-    """Change an existing object on its newest version; the loop turns only for kinds with a conversion webhook.
+    """Change an existing object on its newest version; the loop turns only where webhooks take time.
 
     `replacing` and `applying` promise that `change` makes a new object with clean metadata, `sharing` that it changes
     nothing in place. Of the object it was given, a replacement has no part, an apply as much as `may_share` allows, and
     what only shares all that it left alone; each part is where it was.
     """
     findings = [] if unknown is None else unknown
-    while True:
+    asked = _relevant(core, served, "UPDATE", subresource)
+    for _ in range(_TRIES_FOR_A_VERSION):
         entry = core.store.head(key)
         if entry is None:
             await settle(core, key)
@@ -242,15 +266,26 @@ async def modify(
             else:
                 old, current = [(await decode_any(core, served, [entry]))[0] for _ in range(2)]
             new = change(current)
-            found = list(findings)
+            found, call, tracked = list(findings), request, applying
             sent = new["metadata"] if replacing or applying else meta.clean(new, found)
             _check_metadata(served, key, old, sent)
-            if subresource == "status":
-                _take_status(new, old, sent, applying=applying)
-            else:
-                new["metadata"] = _settled_metadata(old, sent, applying=applying)
-                if served.has_status and subresource == "":
-                    _keep_status(new, old)
+            _settle(served, new, old, sent, subresource, applying=applying)
+            if asked is not None and asked.mutating:
+                validation.shape(
+                    served,
+                    new,
+                    old,
+                    request,
+                    unknown=found,
+                    subresource=subresource,
+                    patching=patching,
+                    applying=applying,
+                    current=fits,
+                )
+                if not applying:
+                    _track(core, served, new, old, request, subresource, sets_fit=fits)
+                new = await _mutated_on_update(core, served, key, new, old, request, asked, subresource)
+                found, call, tracked = [], _already_told(request), True
             if shares and not sharing and not applying:
                 share_unchanged(old, new)
             validation.admit(
@@ -258,7 +293,7 @@ async def modify(
                 served,
                 new,
                 old,
-                request,
+                call,
                 unknown=found,
                 subresource=subresource,
                 patching=patching,
@@ -266,9 +301,13 @@ async def modify(
                 current=fits,
             )
             _check_finalizers(served, key, new, old)
-            if not applying:
+            if not tracked:
                 _track(core, served, new, old, request, subresource, sets_fit=fits)
             _count_generation(served, new, old)
+            if asked is not None:
+                await _validated(core, served, new, old, request, asked, subresource)
+                if not unmoved(core, key, entry):  # it is computed anew, and asked about
+                    continue
         except ApiError:
             await settle(core, key)
             raise
@@ -278,12 +317,130 @@ async def modify(
         stored = new if served.is_storage else await in_storage_version(core, served, new)
         if not unmoved(core, key, entry):  # a conversion webhook takes time
             continue
+        if asked is not None:
+            try:
+                validation.ask_plugins(core, served, new, old, request, subresource)
+            except ApiError:
+                await settle(core, key)
+                raise
         finished = meta.is_terminating(new) and not _is_held(served, new)
         if request.dry_run:
             return Written(encode(new), gone=finished)
         if finished:
             return await finish(core, served, key, entry, new, old, stored)
         return Written(await stage(core, served, key, new, stored), object=new)
+    raise conflict(served, key.name, MODIFIED)
+
+
+def _relevant(core: Core, served: ServedKind, operation: Operation, subresource: str) -> Relevant | None:
+    """What users configured to be asked about such a write; None, nearly always, if there is nothing."""
+    if core.dynamic_admission is None:
+        return None
+    return core.dynamic_admission.relevant(served, operation, subresource)
+
+
+def _already_told(request: Request) -> Request:
+    """The request for a second look at its object: what a client did wrong has been said, and webhooks are forgiven."""
+    return msgspec.structs.replace(request, validation="Ignore", duplicates=())
+
+
+async def _mutated_on_create(
+    core: Core,
+    served: ServedKind,
+    obj: Object,
+    request: Request,
+    asked: Relevant,
+    unknown: list[str],
+    managed: list[Object] | None,
+    *,
+    patching: bool,
+) -> Object:
+    """The object as mutating webhooks leave it. They see it with its managers, and before it has a uid."""
+    assert core.dynamic_admission is not None
+    validation.shape(served, obj, None, request, unknown=unknown, patching=patching, applying=patching)
+    metadata = obj["metadata"]
+    if managed:
+        metadata["managedFields"] = managed
+    if not patching:
+        _track(core, served, obj, None, request, "")
+    namespace, name = metadata.get("namespace", ""), metadata.get("name", "")
+    attributes = Attributes(served, "CREATE", namespace, name, "", obj, None, request)
+    if not await core.dynamic_admission.mutate(asked, attributes):
+        return obj
+    changed = attributes.object
+    assert changed is not None
+    metadata = meta.clean(changed, [])
+    check_identity(served, changed)
+    for field in (*meta.NEVER_KEPT_ON_CREATE, "resourceVersion"):
+        metadata.pop(field, None)
+    if served.has_status and not served.strategy.keeps_status_on_create:
+        changed.pop("status", None)
+    return changed
+
+
+async def _mutated_on_update(
+    core: Core,
+    served: ServedKind,
+    key: Key,
+    new: Object,
+    old: Object,
+    request: Request,
+    asked: Relevant,
+    subresource: str,
+) -> Object:
+    assert core.dynamic_admission is not None
+    attributes = _update_attributes(served, new, old, request, subresource)
+    if not await core.dynamic_admission.mutate(asked, attributes):
+        return new
+    changed = attributes.object
+    assert changed is not None
+    if subresource == "scale":
+        return scaled(served, new, changed)
+    sent = meta.clean(changed, [])
+    check_identity(served, changed)
+    after = (sent.get("name"), sent.get("namespace", ""))
+    if after != (key.name, key.namespace):
+        raise BadRequest("the name or namespace of an object cannot be changed by an admission webhook")
+    _check_metadata(served, key, old, sent)
+    _settle(served, changed, old, sent, subresource, applying=False)
+    return changed
+
+
+async def _validated(
+    core: Core,
+    served: ServedKind,
+    new: Object,
+    old: Object | None,
+    request: Request,
+    asked: Relevant,
+    subresource: str,
+) -> None:
+    """Raises what policies and validating webhooks have against the object as it would be stored."""
+    assert core.dynamic_admission is not None
+    if old is None:
+        metadata = new["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        attributes = Attributes(served, "CREATE", namespace, name, "", new, None, request)
+    else:
+        attributes = _update_attributes(served, new, old, request, subresource)
+    await core.dynamic_admission.validate(asked, attributes)
+
+
+def _update_attributes(served: ServedKind, new: Object, old: Object, request: Request, subresource: str) -> Attributes:
+    metadata = old["metadata"]
+    if subresource == "scale":
+        new, old = scale_of(served, new), scale_of(served, old)
+    return Attributes(served, "UPDATE", metadata.get("namespace", ""), metadata["name"], subresource, new, old, request)
+
+
+def _settle(served: ServedKind, new: Object, old: Object, sent: Object, subresource: str, *, applying: bool) -> None:
+    """Leave in `new`, in place, only what a write of this subresource may change."""
+    if subresource == "status":
+        _take_status(new, old, sent, applying=applying)
+        return
+    new["metadata"] = _settled_metadata(old, sent, applying=applying)
+    if served.has_status and subresource == "":
+        _keep_status(new, old)
 
 
 def _check_metadata(served: ServedKind, key: Key, old: Object, sent: Object) -> None:
