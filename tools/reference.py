@@ -32,6 +32,7 @@ from planform.blueprints.discovery import function_list
 from planform.blueprints.functions import Policy
 from planform.blueprints.functions.policy import VARIABLES
 from planform.blueprints.shipped import shipped_catalogue
+from planform.cli.crossplane_flags import ALWAYS_ON
 from planform.cli.main import root
 from planform.errors import ApiError, PlanformError
 from planform.features import FEATURES
@@ -273,6 +274,9 @@ def _settings() -> Iterator[str]:
             (key or "-", f"`--{_long(option)}`", variable, _type(option), _default(option), _cell(_help(option)))
         )
     yield from _table(("key in the file", "option", "environment", "type", "default", "what it does"), rows)
+    yield ""
+    yield "What starts Crossplane can start planform: `--debug` is `--log-level debug`, and the flags of features that"
+    yield f"planform always has are understood: {', '.join(f'`--{flag}`' for flag in ALWAYS_ON)}."
     yield ""
     yield "Lists in the environment are separated by spaces. How to write such a file:"
     yield "[use a config file](../how-to/use-a-config-file.md)."

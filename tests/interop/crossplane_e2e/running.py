@@ -65,6 +65,7 @@ def run(name: str, loopback: Loopback, tree: Path, binary: Path, directory: Path
     directory.mkdir(parents=True, exist_ok=True)
     kubeconfig = directory / "kubeconfig"
     up = [str(PLANFORM), "up", "--ephemeral", "--listen", "127.0.0.1:0", "--kubeconfig", str(kubeconfig), "--debug"]
+    up += ["--feature-gates", "BuiltInNopResources=false"]  # tests wait until provider-nop's kinds are gone with it
     log = directory / "up.log"
     with running(loopback.command([*up, *flags], directory), log, name="planform") as child:
         ready_url(child)
