@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planform.sandbox import Ended, Isolation, Limits, available_isolation, run_once
+from planform.sandbox import Ended, Isolation, Limits, Network, available_isolation, run_once
 from planform.sandbox.once import Finished
 
 pytestmark = pytest.mark.skipif(
@@ -40,7 +40,7 @@ json.dump(told, sys.stdout)
 
 
 async def run(script: str, stdin: bytes = b"", *, way: Isolation, only_loopback: bool = True) -> Finished:
-    limits = Limits(network=True, only_loopback=only_loopback)
+    limits = Limits(network=Network.HOST, only_loopback=only_loopback)
     return await run_once([sys.executable, "-I", "-S", "-c", script], stdin, limits, isolation=way)
 
 

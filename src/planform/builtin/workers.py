@@ -11,18 +11,14 @@ import asyncio
 import importlib
 import os
 import selectors
-import shutil
 import signal
 import struct
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -30,16 +26,15 @@ import msgspec
 from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION, mebibytes
 from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.sandbox import Limits, detect_isolation
-from planform.sandbox.child import surroundings
-from planform.sandbox.isolation import confined
+from planform.sandbox import Limits, best_isolation
+from planform.sandbox.isolation import prepare
+from planform.sandbox.spawning import spawner
 
 MEMORY: Final = 512 << 20
 IDLE_SECONDS: Final = 60.0
 """After so long without a call a worker ends by itself."""
 _HEAD: Final = struct.Struct(">I")
 _CHUNK: Final = 1 << 20
-_DESCRIPTORS: Final = ("stdin", "stdout")
 
 
 class Worked(Protocol):
@@ -58,8 +53,7 @@ class Workers:
     def __init__(self, module: str, *, most: int = 2, memory: int = MEMORY) -> None:
         self._module = module
         self._limits = Limits(memory=memory).for_server()
-        # Each thread has a worker of its own, and outlives it, as a child of ours dies with the thread that started it.
-        # All that these threads do is wait for pipes.
+        # Each thread has a worker of its own. All that these threads do is wait for pipes.
         self._threads = ThreadPoolExecutor(most, thread_name_prefix=f"{module.rpartition('.')[2]}-worker")
         self._own = threading.local()
 
@@ -113,29 +107,32 @@ class _Call:
 
 
 class _Worker:
-    """A child process and the two pipes to it."""
+    """A child process and the two pipes to it. It runs our own code, so it runs also where nothing can be hidden."""
 
     def __init__(self, module: str, limits: Limits) -> None:
-        self._scratch = Path(tempfile.mkdtemp(prefix="planform-worker-"))
         command = [sys.executable, "-m", __spec__.name, module]
-        self._process = subprocess.Popen(
-            confined(command, limits, detect_isolation(), scratch=self._scratch),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self._scratch,
-            env=surroundings(self._scratch, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}),
-            start_new_session=True,
-            bufsize=0,
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._asking, self._answering = self._process.stdin.fileno(), self._process.stdout.fileno()
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._prepared = prepare(command, limits, best_isolation(), environment=environment)
+        asked, self._asking = os.pipe()
+        self._answering, answer = os.pipe()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        try:
+            self._control = spawner.spawn(self._prepared.spec, [asked, answer, nothing])
+        except BaseException:
+            os.close(self._asking)
+            os.close(self._answering)
+            raise
+        finally:
+            for each in (asked, answer, nothing):
+                os.close(each)
         os.set_blocking(self._asking, False)
 
     @property
     def alive(self) -> bool:
-        if self._process.poll() is None:
-            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._answering, selectors.EVENT_READ)
+            if not selector.select(0):  # between calls it says nothing, unless that it is gone
+                return True
         self.end()
         return False
 
@@ -176,16 +173,19 @@ class _Worker:
                 raise WorkerGone(f"it took longer than {seconds:g} s and was stopped")
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(OSError):
+            self._control.send(bytes([signal.SIGKILL]))
 
     def end(self) -> None:
-        """Kill it if need be, bury it, and take away what is left of it."""
+        """Kill it if need be, wait for its end, and take away what is left of it."""
         self.kill()
-        for name in _DESCRIPTORS:
-            getattr(self._process, name).close()
-        self._process.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        with suppress(OSError):
+            while self._control.recv(64):
+                pass
+        self._control.close()
+        os.close(self._asking)
+        os.close(self._answering)
+        self._prepared.clean_up()
 
 
 def _serve(function: Worked) -> None:

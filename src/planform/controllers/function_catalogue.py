@@ -479,9 +479,8 @@ def _finder(data: Path | None) -> Callable[[str], BuiltinFunction | WaitingFunct
     def find(name: str) -> BuiltinFunction | WaitingFunction | None:
         if name == "python" and data is not None:
             from planform.builtin.python import InlinePython
-            from planform.sandbox import Limits
 
-            return InlinePython(Limits(hidden=(data,)))
+            return InlinePython(hidden=(data,))
         return find_builtin(name)
 
     return find

@@ -42,6 +42,7 @@ from planform.packages.runtimes.containers import (
     runc_command,
     write_bundle,
 )
+from planform.sandbox import Isolation, run_once
 
 MOST_IMAGES: Final = 16
 """Images whose files are kept; those that were not used for longest make room."""
@@ -143,10 +144,7 @@ class ImageTasks:
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
 
     async def _remove(self, name: str) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *self._runc, "delete", "--force", name, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-        )
-        await process.wait()
+        await run_once([*self._runc, "delete", "--force", name], isolation=Isolation.LIMITS_ONLY)
         await asyncio.to_thread(shutil.rmtree, self._runs / name, ignore_errors=True)
 
     @asynccontextmanager

@@ -1,22 +1,22 @@
-"""Run a command to its end: bytes in, bytes out, and nothing of it left behind."""
+"""Run a command to its end: bytes in, bytes out, and nothing of it left behind.
+
+`run_once` gives what the command wrote when it has ended; `run_in_sandbox` passes it on as it comes.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
-import tempfile
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
-from planform.sandbox.child import start_child
-from planform.sandbox.isolation import Isolation, confined, detect_isolation, own_code
-from planform.sandbox.launch import CANNOT_CONFINE, CANNOT_EXECUTE
+from planform.sandbox.child import Child, Pipe, start_child
+from planform.sandbox.confinement.launch import CANNOT_CONFINE, CANNOT_EXECUTE
+from planform.sandbox.isolation import Isolation, Prepared, detect_isolation, prepare
 from planform.sandbox.limits import Limits
 
 _CHUNK: Final = 64 << 10
@@ -64,71 +64,115 @@ async def run_once(
     """Run it in a scratch directory of its own, with an environment of `environment` and little else.
 
     When this returns, or is cancelled, the command and all it started have ended and the scratch directory is gone.
+    Raises SandboxUnavailable.
     """
-    scratch = Path(tempfile.mkdtemp(prefix="planform-sandbox-"))
+    out = bytearray()
+
+    def keep(chunk: bytes) -> None:
+        out.extend(chunk)
+        if len(out) > limits.output:
+            del out[limits.output :]
+            raise _TooMuch
+
+    finished = await run_in_sandbox(
+        command, limits, output=keep, environment=environment, stdin=stdin, isolation=isolation
+    )
+    return replace(finished, stdout=bytes(out))
+
+
+async def run_in_sandbox(
+    command: Sequence[str],
+    limits: Limits,
+    *,
+    output: Callable[[bytes], None],
+    errors: Callable[[bytes], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    isolation: Isolation | None = None,
+) -> Finished:
+    """The same for commands that people watch: `output` and `errors` get what it writes as it comes.
+
+    What they raise ends the command, and is raised here; it is `limits.seconds` that bounds the time. Of standard error
+    the end is kept as well.
+    """
+    prepared = prepare(command, limits, isolation or detect_isolation(), environment=environment or {})
     try:
-        return await _run(command, stdin, limits, environment or {}, isolation or detect_isolation(), scratch)
+        return await _run(prepared, stdin, limits, output, errors)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        prepared.clean_up()
 
 
 async def _run(
-    command: Sequence[str],
+    prepared: Prepared,
     stdin: bytes,
     limits: Limits,
-    environment: Mapping[str, str],
-    isolation: Isolation,
-    scratch: Path,
+    output: Callable[[bytes], None],
+    errors: Callable[[bytes], None] | None,
 ) -> Finished:
-    command = confined(command, limits, isolation, scratch=scratch)
-    child = await start_child(command, scratch=scratch, environment=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE)
-    out, err = bytearray(), bytearray()
+    err = bytearray()
+
+    def keep_end(chunk: bytes) -> None:
+        err.extend(chunk)
+        del err[:-_STDERR_KEPT]
+        if errors is not None:
+            errors(chunk)
+
+    try:
+        child = await start_child(prepared, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    except OSError as error:
+        return Finished(b"", f"sandbox: {error.strerror or error}".encode(), CANNOT_CONFINE, Ended.NOT_STARTED)
     why = Ended.EXITED
     try:
-        async with asyncio.timeout(limits.seconds), asyncio.TaskGroup() as tasks:
-            tasks.create_task(_feed(child.process, stdin))
-            tasks.create_task(_read_all(child.process, out, limits.output))
-            tasks.create_task(_read_tail(child.process, err))
-            # Once the command itself has ended, so must what it left running, which may still hold its pipes open.
-            await child.exited.wait()
-            child.signal_group(signal.SIGKILL)
-    except* TimeoutError:
+        async with asyncio.timeout(limits.seconds):
+            await _attend(child, stdin, output, keep_end)
+    except TimeoutError:
         why = Ended.TIMED_OUT
-    except* _TooMuch:
+    except _TooMuch:
         why = Ended.OUTPUT
     finally:
         await child.end()
-    code = own_code(child.code, isolation)
-    return Finished(bytes(out), bytes(err), code, why if why is not Ended.EXITED else _why(code, err))
+    code = child.code
+    return Finished(b"", bytes(err), code, why if why is not Ended.EXITED else _why(code, err))
+
+
+async def _attend(child: Child, stdin: bytes, output: Callable[[bytes], None], errors: Callable[[bytes], None]) -> None:
+    """Feed and hear it until it ends. An error of one of these is that error, and not a group with one in it."""
+    tasks = [
+        asyncio.create_task(_feed(child, stdin)),
+        asyncio.create_task(_listen(child.stdout, output)),
+        asyncio.create_task(_listen(child.stderr, errors)),
+        asyncio.create_task(_until_exited(child)),
+    ]
+    try:
+        for done in asyncio.as_completed(tasks):
+            await done
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 class _TooMuch(Exception):
     """The child wrote more than it may."""
 
 
-async def _feed(process: Process, data: bytes) -> None:
-    assert process.stdin is not None
+async def _until_exited(child: Child) -> None:
+    """Once the command itself has ended, so must what it left running, which may still hold its pipes open."""
+    await child.exited.wait()
+    child.signal_group(signal.SIGKILL)
+
+
+async def _feed(child: Child, data: bytes) -> None:
+    assert child.stdin is not None
     with suppress(BrokenPipeError, ConnectionResetError):  # it may end without having read everything
-        process.stdin.write(data)
-        await process.stdin.drain()
-        process.stdin.close()
-        await process.stdin.wait_closed()
+        await child.stdin.write_all(data)
+    child.stdin.close()
 
 
-async def _read_all(process: Process, into: bytearray, limit: int) -> None:
-    assert process.stdout is not None
-    while chunk := await process.stdout.read(_CHUNK):
-        into += chunk
-        if len(into) > limit:
-            del into[limit:]
-            raise _TooMuch
-
-
-async def _read_tail(process: Process, into: bytearray) -> None:
-    assert process.stderr is not None
-    while chunk := await process.stderr.read(_CHUNK):
-        into += chunk
-        del into[:-_STDERR_KEPT]
+async def _listen(pipe: Pipe | None, listener: Callable[[bytes], None]) -> None:
+    assert pipe is not None
+    while chunk := await pipe.read(_CHUNK):
+        listener(chunk)
 
 
 def _why(code: int, stderr: bytearray) -> Ended:

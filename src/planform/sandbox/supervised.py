@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
-import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from planform.clock import Clock
 from planform.sandbox.child import Child, start_child
-from planform.sandbox.isolation import Isolation, confined, detect_isolation, own_code
+from planform.sandbox.confinement.launch import CANNOT_CONFINE
+from planform.sandbox.isolation import Isolation, SandboxUnavailable, detect_isolation, prepare
 from planform.sandbox.limits import Limits
 
 _LONGEST_LINE: Final = 4096
@@ -70,8 +68,12 @@ class Supervised:
         log_lines: int = 200,
         on_line: Callable[[str], None] | None = None,
         on_change: Callable[[State], None] | None = None,
+        port: int | None = None,
+        files: Sequence[int] = (),
     ) -> None:
         """Limits of time are dropped, as a server is meant to stay.
+
+        A server without network listens at `port`, and is reached by the listening socket in `files`, which stays ours.
 
         `on_line` hears each line of its log and `on_change` each of its states; neither may wait or raise.
         """
@@ -84,6 +86,8 @@ class Supervised:
         self._log: deque[str] = deque(maxlen=log_lines)
         self._on_line = on_line
         self._on_change = on_change
+        self._port = port
+        self._files = tuple(files)
         self._state: State = Stopped()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -115,12 +119,11 @@ class Supervised:
             await self._task
 
     async def _keep_running(self) -> None:
-        scratch = Path(tempfile.mkdtemp(prefix="planform-server-"))
         delay = self._backoff.first
         try:
             while True:
                 started = self._clock.monotonic()
-                code = await self._run_once(scratch)
+                code = await self._run_once()
                 if self._clock.monotonic() - started >= self._backoff.stable_after:
                     delay = self._backoff.first
                 self._become(Waiting(code, delay))
@@ -128,21 +131,18 @@ class Supervised:
                 delay = min(delay * 2, self._backoff.longest)
         finally:
             self._become(Stopped())
-            shutil.rmtree(scratch, ignore_errors=True)
 
-    async def _run_once(self, scratch: Path) -> int:
-        isolation = self._isolation or detect_isolation()
-        child = await start_child(
-            confined(self._command, self._limits, isolation, scratch=scratch),
-            scratch=scratch,
-            environment=self._environment,
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-        )
+    async def _run_once(self) -> int:
+        try:
+            isolation = self._isolation or detect_isolation()
+            prepared = prepare(self._command, self._limits, isolation, environment=self._environment, port=self._port)
+            child = await start_child(prepared, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, files=self._files)
+        except (OSError, SandboxUnavailable) as error:
+            self._note(f"sandbox: {error}".encode())
+            return CANNOT_CONFINE
         self.starts += 1
-        self._become(Running(child.process.pid))
-        reading = asyncio.create_task(self._read_log(child.process))
+        self._become(Running(child.pid))
+        reading = asyncio.create_task(self._read_log(child))
         try:
             await child.exited.wait()
         except asyncio.CancelledError:
@@ -153,13 +153,13 @@ class Supervised:
             await asyncio.wait([reading], timeout=1.0)  # its last words
             reading.cancel()
             await child.end()
-        return own_code(child.code, isolation)
+        return child.code
 
-    async def _read_log(self, process: Process) -> None:
+    async def _read_log(self, child: Child) -> None:
         """Line by line, long ones in pieces, so that a server which never ends a line costs no memory."""
-        assert process.stdout is not None
+        assert child.stdout is not None
         rest = b""
-        while chunk := await process.stdout.read(_LONGEST_LINE):
+        while chunk := await child.stdout.read(_LONGEST_LINE):
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) >= _LONGEST_LINE:
                 lines, rest = [*lines, rest], b""

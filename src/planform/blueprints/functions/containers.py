@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import tempfile
 import uuid
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from planform.blueprints.contract import ContainerTask
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.processes import Exit
 from planform.sandbox.child import Child, start_child
+from planform.sandbox.isolation import trusted
 
 MOST_PROCESSES: Final = 256
 _CHUNK: Final = 64 << 10
@@ -85,7 +84,6 @@ async def attend(
 
     Raises PhaseFailed if that takes longer than the task may. Then, and if this is cancelled, `kill` is run as well.
     """
-    scratch = Path(tempfile.mkdtemp(prefix="planform-container-"))
     tail = bytearray()
 
     def heard(chunk: bytes) -> None:
@@ -96,9 +94,7 @@ async def attend(
     child: Child | None = None
     ended = False
     try:
-        child = await start_child(
-            command, scratch=scratch, environment=environment, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
-        )
+        child = await start_child(trusted(command, environment), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
         async with asyncio.timeout(task.seconds):
             await _listen(child, heard)
             await child.exited.wait()
@@ -108,15 +104,14 @@ async def attend(
     finally:
         if child is not None:
             if not ended:
-                await _quietly(kill, scratch)
+                await _quietly(kill)
             await child.end()
-        await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
     return Exit(child.code, " ".join(tail.decode(errors="replace").strip().splitlines()[-3:]))
 
 
-async def _quietly(command: Sequence[str], scratch: Path) -> None:
+async def _quietly(command: Sequence[str]) -> None:
     """Run a command that nobody listens to, for a while."""
-    child = await start_child(command, scratch=scratch, environment={}, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+    child = await start_child(trusted(command, {}), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
     with suppress(TimeoutError):
         async with asyncio.timeout(_KILL_SECONDS):
             await child.exited.wait()
@@ -124,7 +119,6 @@ async def _quietly(command: Sequence[str], scratch: Path) -> None:
 
 
 async def _listen(child: Child, heard: Callable[[bytes], None]) -> None:
-    stream = child.process.stdout
-    assert stream is not None
-    while chunk := await stream.read(_CHUNK):
+    assert child.stdout is not None
+    while chunk := await child.stdout.read(_CHUNK):
         heard(chunk)

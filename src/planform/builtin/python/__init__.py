@@ -18,13 +18,13 @@ from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION, mebibytes
 from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
 from planform.reconcile.gate import Gate
-from planform.sandbox import Ended, Finished, Limits, run_once
+from planform.sandbox import Ended, Finished, Limits, SandboxUnavailable, run_once
 
 if TYPE_CHECKING:
     from planform.functions.wire import CallerCodec
 
 _CHILD: Final = str(Path(__file__).with_name("child.py"))
-_LIMITS: Final = Limits(memory=512 << 20, cpu_seconds=20, seconds=20.0, output=MAX_ANSWER_SIZE)
+_LIMITS: Final = Limits(memory=512 << 20, address_space=1 << 30, cpu_seconds=20, seconds=20.0, output=MAX_ANSWER_SIZE)
 _AT_ONCE: Final = 4
 _MARGIN: Final = 0.9  # of the step's time, so that the fatal result comes before the step's own deadline
 
@@ -39,8 +39,15 @@ class InlinePython:
     name = "python"
     deterministic = False
 
-    def __init__(self, limits: Limits = _LIMITS, *, at_once: int = _AT_ONCE, enabled: bool = True) -> None:
-        self._limits = limits
+    def __init__(
+        self,
+        limits: Limits = _LIMITS,
+        *,
+        hidden: tuple[Path, ...] = (),
+        at_once: int = _AT_ONCE,
+        enabled: bool = True,
+    ) -> None:
+        self._limits = replace(limits, hidden=(*limits.hidden, *hidden))
         self._gate = Gate(at_once)
         self._enabled = enabled
         self._codec: CallerCodec | None = None
@@ -65,7 +72,10 @@ class InlinePython:
         if self._codec is None:
             self._codec = CallerCodec()
         command = [sys.executable, "-I", _CHILD]
-        done = await run_once(command, await self._codec.encode(request), limits)
+        try:
+            done = await run_once(command, await self._codec.encode(request), limits)
+        except SandboxUnavailable as error:
+            return _fatal(request, f"scripts are refused: {error}; {error.hint}")
         if not done.ok or not done.stdout:
             return _fatal(request, _what_happened(done, limits))
         try:

@@ -13,9 +13,9 @@ from typing import Final
 
 from planform.api.names import SYSTEM_NAMESPACE
 from planform.packages.runtimes.executables import Executable, RuntimeSettings
-from planform.sandbox import Isolation, Limits
+from planform.sandbox import Isolation, Limits, Network
 
-SERVER_LIMITS: Final = Limits(memory=2 << 30, open_files=1024, processes=256, network=True).for_server()
+SERVER_LIMITS: Final = Limits(memory=2 << 30, open_files=1024, processes=256, network=Network.HOST).for_server()
 """Functions may reach the network, as they do elsewhere; calls come in over it as well."""
 CLEAN_UP_LIMITS: Final = Limits(seconds=10.0)
 """Of a command that clears away what a process may have left behind."""
@@ -106,5 +106,5 @@ def limits_of(wanted: Wanted, hidden: Path, *visible: Path, limits: Limits = SER
         limits,
         memory=wanted.settings.memory or limits.memory,
         hidden=(hidden,),
-        visible=tuple(path for path in (wanted.executable.root, *visible) if path.is_relative_to(hidden)),
+        visible=(wanted.executable.root, *visible),
     )

@@ -23,6 +23,7 @@ from planform.functions.errors import (
     FunctionFailed,
     FunctionRefused,
     FunctionTimedOut,
+    FunctionUnavailable,
     answer_too_large,
 )
 from planform.functions.runner import FunctionRevision
@@ -30,7 +31,7 @@ from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.functions.wire import CallerCodec, WireError
 from planform.packages.runtimes.containers import oneshot_bundle, oneshot_commands
 from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Wanted, limits_of, surroundings
-from planform.sandbox import Ended, Finished, Isolation, Limits, run_once
+from planform.sandbox import Ended, Finished, Isolation, Limits, SandboxUnavailable, run_once
 from planform_sdk.proto import PACKAGES, message_class, messages
 
 CONCURRENT: Final = 8
@@ -79,6 +80,8 @@ class Oneshot:
                     done = await self._run(document, timeout, revision.max_answer_size)
         except TimeoutError as error:
             raise FunctionTimedOut("no answer within the step's deadline", revision=revision) from error
+        except SandboxUnavailable as error:
+            raise FunctionUnavailable(f"it is refused: {error}", revision=revision, hint=error.hint) from error
         if not done.ok:
             _fail(done, revision)
         try:
