@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -77,6 +78,7 @@ class Plane:
     client: LocalClient
     audit: AuditLog
     directory: Path
+    server: HttpServer
 
     async def connect(self, credential: ClientCredential | None = None) -> Connection:
         context = ssl.create_default_context(cadata=self.pki.authority_pem)
@@ -107,6 +109,13 @@ def binding(name: str, role: str, user: str, namespace: str) -> Object:
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
+    async with secure_plane(tmp_path) as plane:
+        yield plane
+
+
+@asynccontextmanager
+async def secure_plane(tmp_path: Path) -> AsyncIterator[Plane]:
+    """A server with TLS, RBAC and an audit log over a store in memory."""
     clock = SystemClock()
     pki = Pki(tmp_path / "pki", clock=clock)
     async with (
@@ -130,7 +139,7 @@ async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
         server = HttpServer(handler.handle, refusal, tls=pki.tls_context())
         port = await server.start("127.0.0.1", 0)
         try:
-            yield Plane(port, pki, client, audit, tmp_path)
+            yield Plane(port, pki, client, audit, tmp_path, server)
         finally:
             await server.stop(grace=0.1)
 

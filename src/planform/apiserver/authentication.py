@@ -10,8 +10,9 @@ import csv
 import hashlib
 import io
 import logging
+import math
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,26 @@ class Authentication:
             if name.startswith(_IMPERSONATE):
                 return self._impersonated(user, headers)
         return user
+
+    def generation(self) -> Hashable:
+        """Another value once a certificate is revoked, the token file is another or what a token rests on is gone."""
+        if self._static is not None:
+            self._static.look()
+        return (
+            self._tokens.deletions,
+            self._static.version if self._static is not None else 0,
+            self._pki.revocations() if self._pki is not None else 0,
+        )
+
+    def expires(self, request: HttpRequest, /) -> float:
+        """When the credentials of a request that was authenticated end by themselves."""
+        if request.peer_certificate is not None:
+            known = self._certificates.get(request.peer_certificate["serialNumber"])
+            if known is not None:
+                return known[1]
+        scheme_and_token = request.headers.get(b"authorization", b"").partition(b" ")
+        verified = self._verified.get(hashlib.sha256(scheme_and_token[2].strip()).digest())
+        return verified.expires if verified is not None else math.inf
 
     def token_owner(self, token: str, audiences: Sequence[str] = ()) -> TokenOwner:
         """Whom a token stands for, as TokenReview asks; raises BadToken."""

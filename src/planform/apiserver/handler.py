@@ -15,6 +15,7 @@ from planform.apiserver.core import Core, decode_any, key_of, raw
 from planform.apiserver.documents import Documents
 from planform.apiserver.negotiation import APPLY_YAML, JSON, Form, accepted, decode_body, encode_value
 from planform.apiserver.offload import Offload
+from planform.apiserver.open_watches import Credentials, OpenWatches, Rights
 from planform.apiserver.options import (
     Query,
     bad_option,
@@ -30,7 +31,7 @@ from planform.apiserver.requests import ANONYMOUS, Attributes, Request, Selectio
 from planform.apiserver.routes import OtherPath, ResourcePath, parse_target
 from planform.apiserver.selection import single_name
 from planform.apiserver.streams import watch_lines
-from planform.apiserver.wire import HttpRequest, HttpResponse
+from planform.apiserver.wire import HttpRequest, HttpResponse, Stream
 from planform.client.protocol import PatchType
 from planform.errors import (
     ApiError,
@@ -61,7 +62,7 @@ _SUBRESOURCE_METHODS: Mapping[str, tuple[str, ...]] = {
 _CHUNK_BYTES = 256 * 1024
 
 
-class Authenticator(Protocol):
+class Authenticator(Credentials, Protocol):
     """Says who sends a request."""
 
     async def authenticate(self, request: HttpRequest, /) -> User:
@@ -69,7 +70,7 @@ class Authenticator(Protocol):
         ...
 
 
-class Authorizer(Protocol):
+class Authorizer(Rights, Protocol):
     """Says what a user may do."""
 
     def authorize(self, user: User, attributes: Attributes, /) -> None:
@@ -142,6 +143,7 @@ class Handler:
         self._virtual = virtual
         self._observers = observers
         self._offload = offload
+        self._watches = OpenWatches(authenticator, authorizer, core.clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         user, attributes = ANONYMOUS, None
@@ -162,6 +164,8 @@ class Handler:
         except PlanformError as error:
             response = failure(BadRequest(str(error)))
         response.annotations = told.annotations
+        if response.stream is not None and attributes is not None:
+            response.stream.on_end(self._watches.add(request, attributes, response.stream))
         for text in told.warnings:
             response.headers.append((b"warning", _warning(text)))
         for observer in self._observers:
@@ -176,7 +180,7 @@ class Handler:
         first = path.parts[0] if path.parts else ""
         if first not in _PUBLIC:
             self._authorizer.authorize(user, attributes)
-        if request.method != "GET":
+        if request.method != "GET" and not (request.method == "HEAD" and first in _PUBLIC):
             raise MethodNotAllowed(_NO_METHOD)
         return await self._documents.answer(request, path, query)
 
@@ -283,7 +287,7 @@ class Handler:
     ) -> HttpResponse:
         options = watch_options(query, self._core)
         lines = watch_lines(self._core, served, selection, options, form, one(query, "includeObject"))
-        return HttpResponse(200, chunks=lines, content_type=form.content_type)
+        return HttpResponse(200, chunks=lines, content_type=form.content_type, stream=Stream())
 
     async def create(self, asked: _Asked) -> HttpResponse:
         request, served, path, query = asked.request, asked.served, asked.path, asked.query

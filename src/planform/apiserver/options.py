@@ -17,6 +17,8 @@ from planform.errors import BadRequest, FieldError, Invalid
 Query = Mapping[str, list[str]]
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+LONGEST_WATCH = 3600.0
+"""Seconds after which every watch ends, whatever its timeoutSeconds asks for; clients begin another."""
 _GATHER_SECONDS = 0.005
 """How long the events of a burst gather before they are sent."""
 
@@ -108,7 +110,7 @@ def watch_options(query: Query, core: Core) -> reads.WatchOptions:
         )
     _check_version(version)
     seconds = number(query, "timeoutSeconds")
-    timeout = float(seconds) if seconds > 0 else core.rng.uniform(1800, 3600)
+    timeout = min(float(seconds), LONGEST_WATCH) if seconds > 0 else core.rng.uniform(LONGEST_WATCH / 2, LONGEST_WATCH)
     return reads.WatchOptions(version, initial, is_true(query, "allowWatchBookmarks"), timeout, gather=_GATHER_SECONDS)
 
 

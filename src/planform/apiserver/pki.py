@@ -325,6 +325,11 @@ class Pki:
     def is_revoked(self, serial: str) -> bool:
         return serial in self._revoked.current()
 
+    def revocations(self) -> int:
+        """Another number once other certificates are revoked; the file is looked at now."""
+        self._revoked.look()
+        return self._revoked.version
+
     # -- inside
 
     def _make_authority(self) -> None:

@@ -70,6 +70,8 @@ class FollowedFile(Generic[T]):
         self._mark = _mark(path)
         self._looked = clock.monotonic()
         self._content = parse(_read(path))
+        self.version = 0
+        """Another number once the file says something else."""
 
     def current(self) -> T:
         now = self._clock.monotonic()
@@ -85,6 +87,7 @@ class FollowedFile(Generic[T]):
             self._mark = mark
             try:
                 self._content = self._parse(_read(self._path))
+                self.version += 1
             except (ValueError, OSError) as error:
                 self._complain(error)
 

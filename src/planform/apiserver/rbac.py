@@ -153,6 +153,7 @@ class Rbac:
         self._aggregated: dict[str, tuple[PolicyRule, ...]] = {}
         self._holdings: dict[tuple[str, tuple[str, ...]], _Holdings] = {}
         self._answers: dict[Question, Names] = {}
+        self._generation = 0
         for resource in _RESOURCES:
             for key, entry in store.list(resource):
                 self._put(key, entry.value)
@@ -160,6 +161,10 @@ class Rbac:
 
     def close(self) -> None:
         self._unsubscribe()
+
+    def generation(self) -> int:
+        """Another number once any role or binding is different."""
+        return self._generation
 
     # -- deciding
 
@@ -279,6 +284,7 @@ class Rbac:
                 if change.type is not ChangeType.DELETED:
                     self._put(change.key, change.value)
         if touched:
+            self._generation += 1
             self._answers.clear()
             self._holdings.clear()
             self._aggregated.clear()

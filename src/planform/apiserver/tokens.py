@@ -20,12 +20,13 @@ from planform.apiserver.rbac import SERVICE_ACCOUNT_PREFIX
 from planform.apiserver.requests import AUTHENTICATED, User
 from planform.clock import Clock
 from planform.errors import BadRequest, Conflict, FieldError, Invalid, NotFound
-from planform.store import Entry, Key, Store
+from planform.store import Change, ChangeType, Entry, Key, Store
 
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 DEFAULT_SECONDS: Final = 3600
 SHORTEST_SECONDS: Final = 600
 LONGEST_SECONDS: Final = 1 << 32
+_RESTED_ON: Final = ("serviceaccounts", "pods", "secrets")
 _CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
@@ -129,6 +130,9 @@ class ServiceAccountTokens:
         self.audiences = tuple(audiences) or (issuer,)
         """The audiences of this API; a token for any of them opens it."""
         self._signing = SigningKey(directory / "service-accounts.key")
+        self.deletions = 0
+        """How many objects that a token may rest on were deleted; an object that was replaced was deleted first."""
+        store.subscribe(self._follow)
 
     def prepare(self) -> None:
         """Load the key and its library; app.py calls this in a thread once the server is ready."""
@@ -185,6 +189,11 @@ class ServiceAccountTokens:
             rests_on.append(self._still_there("secrets", namespace, private.secret))
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
         return VerifiedToken(User(claims.sub, groups, account.uid, extra), meant, float(claims.exp), tuple(rests_on))
+
+    def _follow(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.type is ChangeType.DELETED and change.key.resource in _RESTED_ON:
+                self.deletions += 1
 
     def holds(self, verified: VerifiedToken) -> bool:
         """Whether a verified token need not be verified again: nothing it rests on has changed, nor has it expired."""

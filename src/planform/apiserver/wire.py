@@ -100,6 +100,36 @@ class HttpResponse:
     close: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     """What the audit log says beside it."""
+    stream: Stream | None = None
+    """Set for chunks that go on and on: by it others can end them."""
+
+
+class Stream:
+    """An answer that goes on until its source or its reader ends it, or somebody else does by `end`."""
+
+    __slots__ = ("_connection", "_on_end")
+
+    def __init__(self) -> None:
+        self._connection: _Connection | None = None
+        self._on_end: list[Callable[[], None]] = []
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Have it called once the stream is over, however it ends."""
+        self._on_end.append(callback)
+
+    def end(self, last: bytes) -> None:
+        """Send these last words to a client that reads, and close the connection; one that does not read is cut off."""
+        if self._connection is not None:
+            self._connection.end_stream(last)
+
+    def begins(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def ended(self) -> None:
+        self._connection = None
+        for callback in self._on_end:
+            callback()
+        self._on_end.clear()
 
 
 Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -396,6 +426,8 @@ class _Connection(asyncio.Protocol):
         assert chunks is not None
         self._transport.write(_head(response, keep_alive) + b"transfer-encoding: chunked\r\n\r\n")
         self._streaming = True
+        if response.stream is not None:
+            response.stream.begins(self)
         try:
             async for chunk in chunks:
                 if chunk:
@@ -414,6 +446,8 @@ class _Connection(asyncio.Protocol):
             return False
         finally:
             self._streaming = False
+            if response.stream is not None:
+                response.stream.ended()
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 await close()
@@ -465,6 +499,18 @@ class _Connection(asyncio.Protocol):
         elif self._streaming:
             self._task.cancel()
             self._transport.close()
+
+    def end_stream(self, last: bytes) -> None:
+        """End the stream under way. What is written here falls between two chunks: writing never waits."""
+        if not self._streaming or self._task is None:
+            return
+        self._finishing = True
+        if self._drained is None:
+            self._transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(last), last))
+            self._transport.close()
+        else:
+            self._transport.abort()
+        self._task.cancel()
 
     def abort(self) -> None:
         self._transport.abort()
