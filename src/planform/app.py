@@ -80,6 +80,7 @@ class Settings:
     poll_interval: float = 60.0
     max_concurrent_reconciles: int = 100
     synchronous: Synchronous = "FULL"
+    accept_loss: bool = False
     audit_log: Path | None = None
     encrypt_secrets: bool = False
     event_ttl: timedelta = timedelta(hours=1)
@@ -269,7 +270,12 @@ async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics
             add_key(keys)
         codec = Encryption(load_keys(keys))
     return await open_store(
-        directory / "store", clock=clock, synchronous=settings.synchronous, codec=codec, metrics=metrics
+        directory / "store",
+        clock=clock,
+        synchronous=settings.synchronous,
+        codec=codec,
+        metrics=metrics,
+        accept_loss=settings.accept_loss,
     )
 
 
@@ -300,6 +306,7 @@ async def _handler(
         address=lambda: str(address),
         metrics=lambda opened: metrics.render(openmetrics=opened),
         live={"store": lambda: str(core.store.refusal) if core.store.refusal is not None else None},
+        ready={"writes": lambda: str(failure) if (failure := core.store.write_failure) is not None else None},
         mounts=mounts,
     )
     offload = Offload()

@@ -246,6 +246,12 @@ class StoreCorrupt(StoreError):
     reason = "StoreCorrupt"
 
 
+class StoreIncomplete(StoreError):
+    """The database ends before the highest resource version that was given out: acknowledged writes are lost."""
+
+    reason = "StoreIncomplete"
+
+
 class StoreTooNew(StoreError):
     """The database was written by a newer planform."""
 

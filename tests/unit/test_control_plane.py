@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from planform.api.kinds import gvk
+from planform.apiserver.wire import HttpRequest
 from planform.app import Settings, open_control_plane
+from planform.errors import PlanformError
 from planform.store import Store
 
 CLUSTER_ROLE = gvk("rbac.authorization.k8s.io/v1", "ClusterRole")
@@ -64,6 +66,32 @@ async def test_what_a_killed_ephemeral_plane_left_is_removed_and_a_living_one_is
         os.utime(first.kubeconfig.parent, (0, 0))
         async with open_control_plane(Settings(data=None)):
             assert first.kubeconfig.exists()
+
+
+async def test_readiness_fails_while_writes_fail(tmp_path: Path) -> None:
+    """A database that may not grow stands for a disk without room."""
+    async with open_control_plane(Settings(data=tmp_path / "data")) as plane:
+        store = plane.core.store
+        await _settled(store)
+
+        async def allow_pages(count: int) -> None:
+            database = store._log._database
+            await store._writing.run(lambda: database.execute(f"PRAGMA max_page_count = {count}").fetchone())
+
+        async def readiness() -> tuple[int, str]:
+            answer = await plane.server.handler(HttpRequest("GET", b"/readyz", {}, b""))
+            return answer.status, answer.body.decode()
+
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large", "namespace": "default"}}
+        assert await readiness() == (200, "ok")
+        await allow_pages(1)
+        with pytest.raises(PlanformError):
+            await plane.client.create(config | {"data": {"text": "x" * 500_000}})
+        status, text = await readiness()
+        assert status == 500 and "[-]writes failed: no room left" in text
+        await allow_pages(1 << 30)
+        await plane.client.create(config | {"data": {"text": "x" * 500_000}})
+        assert await readiness() == (200, "ok")
 
 
 async def _settled(store: Store) -> None:

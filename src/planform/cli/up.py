@@ -67,6 +67,9 @@ _LEVELS = ("debug", "info", "warning", "error")
     show_default=True,
     help="Whether a power cut may lose the last moments.",
 )
+@click.option(
+    "--accept-loss", is_flag=True, help="Start although acknowledged writes are lost, as StoreIncomplete says."
+)
 @click.option("--audit-log", type=click.Path(dir_okay=False, path_type=Path), help="Write a line for every request.")
 @click.option(
     "--otlp-endpoint",
@@ -131,6 +134,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         poll_interval=options["poll_interval"],
         max_concurrent_reconciles=options["max_concurrent_reconciles"],
         synchronous="FULL" if options["durability"] == "full" else "NORMAL",
+        accept_loss=options["accept_loss"],
         audit_log=options["audit_log"],
         encrypt_secrets=options["encrypt_secrets"],
         otlp_endpoint=options["otlp_endpoint"],

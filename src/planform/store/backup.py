@@ -6,13 +6,23 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import time
 from pathlib import Path
+from typing import Final
 from zlib import crc32
 
 from planform.errors import StoreError, UsageError
 from planform.store.database import MIGRATIONS, Connect, check_header, connect
 from planform.store.directory import DATABASE, DataDirectory, sync_directory
 from planform.store.failures import corrupt, open_failure, write_failure
+from planform.store.log import Log
+from planform.store.mark import MARK, HighWaterMark
+
+SAVED_AT: Final = "saved-at"
+"""In the `meta` of a backup: when it was made, in seconds since 1970."""
+SKIPPED: Final = 1 << 30
+WRITES_PER_SECOND: Final = 1_000_000
+"""More than any machine can do. Resource versions skipped at a restore for each second since the backup."""
 
 # Everything here must hold above the floor F: no gaps, and each change can still say what it replaced.
 _LAWS = (
@@ -42,6 +52,7 @@ def copy_database(source: Path, target: Path, connect: Connect) -> None:
             contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as copy,
         ):
             database.backup(copy)
+            copy.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SAVED_AT, int(time.time())))
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, whole without companions
         with partial.open("rb") as file:
             os.fsync(file.fileno())
@@ -70,12 +81,33 @@ def restore_backup(backup: Path, directory: Path) -> None:
         partial = directory / f".{DATABASE}.partial"
         os.close(os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
         shutil.copyfile(backup, partial)
+        _continue_above(partial, directory / MARK)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.rename(target)
         sync_directory(directory)
     finally:
         owned.close()
+
+
+def _continue_above(copy: Path, mark: Path) -> None:
+    """Let resource versions of a restored database go on above all that the control plane gave out after its backup.
+
+    Nobody knows how many these were. So many as could not have been written since are skipped, and history begins
+    there: whoever watches from before is told to list again, and nothing that was cached passes for current.
+    """
+    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as database:
+        meta = dict(database.execute("SELECT name, value FROM meta"))
+        (last,) = database.execute("SELECT coalesce(max(rv), 0) FROM log").fetchone()
+        age = max(0.0, time.time() - meta.get(SAVED_AT, copy.stat().st_mtime))
+        known = HighWaterMark(mark)
+        try:
+            rv = max(known.value, max(last, meta["floor"]) + SKIPPED + int(age) * WRITES_PER_SECOND)
+            Log(database, copy, None).compact(meta["floor"], rv)
+            database.execute("DELETE FROM meta WHERE name = ?", (SAVED_AT,))
+            known.raise_to(rv)
+        finally:
+            known.close()
 
 
 def check_database(path: Path, connect: Connect) -> list[str]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal, Protocol
 from urllib.parse import quote
 
-from planform.errors import StoreTooNew
+from planform.errors import StoreError, StoreTooNew
 from planform.store.failures import corrupt, open_failure
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
@@ -80,10 +81,12 @@ def open_database(
     connect: Connect = connect,
     synchronous: Synchronous = "FULL",
     migrations: Sequence[Sequence[str]] = MIGRATIONS,
+    not_new: StoreError | None = None,
 ) -> sqlite3.Connection:
     """The one connection that writes, its file checked and brought to the current format.
 
-    Raises StoreCorrupt, StoreTooNew, DiskFull or StoreFailed; the file is then as it was.
+    Raises StoreCorrupt, StoreTooNew, DiskFull or StoreFailed, and `not_new` if the database is empty; the file is then
+    as it was.
     """
     crashed = _has_write_ahead_log(path)
     check_header(path, newest=len(migrations))
@@ -91,6 +94,9 @@ def open_database(
     try:
         database = connect(path, read_only=False)
         version = check_format(database, path, newest=len(migrations))
+        if not version and not_new is not None:
+            leave(database, path, connect)
+            raise not_new
         database.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute(f"PRAGMA synchronous = {synchronous}")
@@ -109,6 +115,17 @@ def open_database(
             raise open_failure(error, path) from error
         raise
     return database
+
+
+def leave(database: sqlite3.Connection, path: Path, connect: Connect) -> None:
+    """Close a connection and let the write-ahead log stay as it is, to be inspected.
+
+    The last connection to close moves it into the database and removes it; here that is one which cannot write.
+    """
+    with closing(connect(path, read_only=True)) as last:
+        with suppress(sqlite3.Error):
+            last.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        database.close()
 
 
 def check_header(path: Path, *, newest: int) -> None:

@@ -11,7 +11,7 @@ import errno
 import sqlite3
 from pathlib import Path
 
-from planform.errors import DiskFull, StoreCorrupt, StoreError, StoreFailed
+from planform.errors import DiskFull, StoreCorrupt, StoreError, StoreFailed, StoreIncomplete
 
 # The write never came near the disk: a value or a key that SQLite cannot take, or a codec that failed.
 _HARMLESS = (-1, sqlite3.SQLITE_TOOBIG)
@@ -57,6 +57,17 @@ def disk_full(error: BaseException, path: Path) -> DiskFull:
 def corrupt(path: Path, why: str) -> StoreCorrupt:
     failure = StoreCorrupt(f"{path} is damaged: {why}")
     failure.hint = RESTORE
+    return failure
+
+
+def incomplete(path: Path, found: int, given: int) -> StoreIncomplete:
+    failure = StoreIncomplete(
+        f"{path} ends at resource version {found}, but {given} was given out: writes that were acknowledged are lost"
+    )
+    failure.hint = (
+        "the write-ahead log was damaged or removed: restore the newest backup into an empty directory, or go on"
+        " without what is lost by: planform up --accept-loss"
+    )
     return failure
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from planform.store.failures import corrupt, open_failure, write_failure
+from planform.store.mark import HighWaterMark
 from planform.store.records import Change, ChangeType, Codec, Entry, Key
 from planform.store.tables import Table
 
@@ -40,10 +41,13 @@ class Loaded(NamedTuple):
 class Log:
     """The writing side; every method runs in the writer's thread."""
 
-    def __init__(self, database: sqlite3.Connection, path: Path, codec: Codec | None) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, path: Path, codec: Codec | None, mark: HighWaterMark | None = None
+    ) -> None:
         self._database = database
         self._path = path
         self._codec = codec
+        self._mark = mark
 
     def load(self) -> Loaded:
         """Read every row once, in order: the current objects are what remains of the last row of each key."""
@@ -80,11 +84,21 @@ class Log:
         try:
             if len(changes) <= ROWS_PER_STATEMENT:
                 self._insert(changes)
-                return
-            self._database.execute("BEGIN IMMEDIATE")
-            for start in range(0, len(changes), ROWS_PER_STATEMENT):
-                self._insert(changes[start : start + ROWS_PER_STATEMENT])
-            self._database.execute("COMMIT")
+            else:
+                self._database.execute("BEGIN IMMEDIATE")
+                for start in range(0, len(changes), ROWS_PER_STATEMENT):
+                    self._insert(changes[start : start + ROWS_PER_STATEMENT])
+                self._database.execute("COMMIT")
+        except Exception as error:
+            self._roll_back()
+            raise write_failure(error, self._path) from error
+        if self._mark is not None:  # only now: a mark of what is not committed would refuse a sound store
+            self._mark.raise_to(changes[-1].rv)
+
+    def try_write(self) -> None:
+        """Commit something that changes nothing, to see whether writes work again."""
+        try:
+            self._database.execute("UPDATE meta SET value = value WHERE name = 'floor'")
         except Exception as error:
             self._roll_back()
             raise write_failure(error, self._path) from error
@@ -104,15 +118,24 @@ class Log:
             self._roll_back()
             raise write_failure(error, self._path) from error
 
+    def continue_from(self, loaded: Loaded, rv: int) -> Loaded:
+        """The same objects, from where resource versions go on above `rv`; no history before that can be had."""
+        self.compact(loaded.floor, rv)
+        return loaded._replace(revision=rv, floor=rv, history=0)
+
     def checkpoint(self) -> None:
         """Move what the write-ahead log holds into the database, as far as no reader is in the way."""
         try:
             self._database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except Exception as error:
             raise write_failure(error, self._path) from error
+        if self._mark is not None:
+            self._mark.sync()
 
     def close(self) -> None:
         self._database.close()
+        if self._mark is not None:
+            self._mark.close()
 
     def _insert(self, changes: Sequence[Change]) -> None:
         codec = self._codec

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from planform.clock import Clock
-from planform.errors import StoreClosed, StoreError
+from planform.errors import DiskFull, StoreClosed, StoreError
 from planform.store.backup import check_database, copy_database
 from planform.store.database import Connect
 from planform.store.directory import DataDirectory
@@ -103,6 +103,8 @@ class Store:
         self._settling: list[tuple[int, asyncio.Future[None]]] = []
 
         self._refusal: StoreError | None = None  # set for good: why nothing can be written any more
+        self._last_failure: StoreError | None = None  # of the last commit, if it failed
+        self._trying = False
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._compacting = asyncio.Lock()
@@ -123,6 +125,21 @@ class Store:
     def refusal(self) -> StoreError | None:
         """Why nothing can be written until a restart; None while all is well."""
         return self._refusal
+
+    @property
+    def write_failure(self) -> StoreError | None:
+        """Why the last write failed; None once one worked. Asking has it tried again: perhaps nobody else writes."""
+        if self._last_failure is not None and self._refusal is None and not self._trying and not self._closed:
+            self._trying = True
+            self._writing.submit(self._log.try_write, self._tried)
+        return self._refusal or self._last_failure
+
+    def _tried(self, _: None, failure: BaseException | None) -> None:
+        self._trying = False
+        if failure is None:
+            self._last_failure = None
+        elif isinstance(failure, StoreError):
+            self._note_failure(failure)
 
     @property
     def floor(self) -> int:
@@ -424,6 +441,7 @@ class Store:
         if failure is not None:
             self._fail(batch, failure)
             return
+        self._last_failure = None
         self._flush_next(len(batch))
         self._publish(changes)
         for staged in batch:
@@ -488,6 +506,8 @@ class Store:
     def _note_failure(self, error: StoreError) -> None:
         if is_final(error) and self._refusal is None:
             self._refusal = error
+        if isinstance(error, DiskFull):
+            self._last_failure = error
 
     async def _reached(self, rv: int) -> None:
         """Wait until the committed view has come to a staged resource version; raises what its commit raises."""
