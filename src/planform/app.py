@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from planform.api.kinds import Kind
+from planform.apiserver.acting import LocalRights, attributes_of
 from planform.apiserver.audit import AuditLog
 from planform.apiserver.authentication import Authentication
+from planform.apiserver.authorship import Authorship
 from planform.apiserver.bootstrap import ensure_bootstrap
 from planform.apiserver.chance import PooledSystemRandom
 from planform.apiserver.core import Core
@@ -163,6 +165,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
         core.admission = (
             EscalationCheck(rbac, store),
             ParamAccessCheck(rbac, store, core.registry),
+            Authorship(lambda user, access: rbac.allows(user, attributes_of(access))),
             RevisionGuard(),
             usages,
             phase_functions,
@@ -210,6 +213,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                     tool_labels=settings.tool_labels,
                     activations=settings.activations,
                     shortcuts=settings.shortcuts,
+                    rights=LocalRights(core, rbac),
                 )
             )
         )

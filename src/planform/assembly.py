@@ -16,13 +16,16 @@ from tempfile import TemporaryDirectory
 from planform.api.names import XRD
 from planform.client.informer import list_pages
 from planform.client.protocol import Client
+from planform.client.rights import NoRights, Rights
 from planform.clock import Clock
+from planform.composition.composed_kinds import ComposedKinds
 from planform.composition.recording import run_record
 from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import Actions, PhaseFunctions
 from planform.controllers.claims import ClaimControllers
 from planform.controllers.composites import CompositeControllers, FinishedRun, LiveCompositions, Tools
 from planform.controllers.composites.fleet import Definition
+from planform.controllers.composites.rights import NamespaceAccounts
 from planform.controllers.compositions import CompositionController
 from planform.controllers.crds import ensure_crds
 from planform.controllers.definitions import DefinitionController, InstanceControllers
@@ -94,6 +97,10 @@ class Parts:
     """Labels of Compositions that make no new revision; a pattern may end in `*`."""
     activations: tuple[str, ...] = ("*",)
     """Patterns of the default activation policy; without any there is none."""
+    rights: Rights = field(default_factory=NoRights)
+    """See `Workbench`."""
+    composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
+    """What Compositions may compose here."""
     shards: Shards | None = None
     """Which XRs are this process' own, where several share them; all but XRs then waits for `Controllers.lead`."""
 
@@ -138,6 +145,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             shortcuts=parts.shortcuts,
             shards=parts.shards,
             fleet_client=parts.fleet_client if parts.shortcuts else None,
+            rights=parts.rights,
         )
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))
@@ -169,19 +177,24 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         )
         population = Population(parts.metrics)
         compositions = LiveCompositions(parts.client, parts.plane)
+        accounts = NamespaceAccounts(parts.plane)
         tools = Tools(
             bench=bench.for_fleet,
             pipelines=pipelines,
             compositions=compositions,
             population=population,
             record=_recorder(journal, StepRevisions(events)),
+            accounts=accounts,
+            composed_kinds=parts.composed_kinds,
         )
         composites = CompositeControllers(tools, functions, memory=journal)
         stack.callback(composites.close)
         compositions.start()
+        accounts.start()
         # What XRs rest on comes first: none of them shall say that something is missing which is only not heard of.
         await functions.synced()
         await compositions.synced()
+        await accounts.synced()
         await composites.expect(await _definitions(parts.client))
         population.started()
         selectors = parts.features.enabled("FunctionRevisionSelectors")

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar
 
+from planform.api.authors import Author
 from planform.client.kubeconfig import Connection
 from planform.client.protocol import Client
 from planform.clock import Clock
@@ -101,6 +102,8 @@ class PhaseContext:
 
     client: Client
     clock: Clock
+    author: Author | None = None
+    """With whose rights `client` asks; None with the control plane's own, for an administrator's ActionSet."""
     here: Surroundings = field(default_factory=Surroundings)
     function: str = ""
     version: str = UNVERSIONED

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from planform.api.authors import Author
 from planform.blueprints.action_status import (
     COMPLETE,
     DEFER,
@@ -31,13 +32,15 @@ from planform.blueprints.errors import (
     OutputInvalid,
     PhaseCancelled,
     PhaseTimedOut,
+    PreflightFailed,
 )
-from planform.blueprints.model import reference_of
+from planform.blueprints.model import ActionRequest, ObjectReference, reference_of
 from planform.blueprints.parameters import parameters, phase_root
 from planform.blueprints.planning import PlannedAction, PlannedPhase, Trouble
 from planform.blueprints.reading import read_action, read_objects
 from planform.blueprints.rendering import RenderFailed, Templates
 from planform.client.protocol import Client
+from planform.client.rights import Access, NoRights, Rights
 from planform.client.waits import time_limit
 from planform.clock import Clock
 from planform.errors import PlanformError
@@ -47,6 +50,7 @@ GRACE_SECONDS: Final = 60.0
 _FLUSH_SECONDS: Final = 1.0
 _FINAL: Final = (ArgumentInvalid, RenderFailed, OutputInvalid, ResolutionError)
 """Failures that another attempt would only repeat."""
+_READ_BY_PHASES: Final = {"secret": "secrets", "configmap": "configmaps"}
 
 
 class RunLost(Exception):
@@ -72,6 +76,9 @@ class RunTools:
         work, name=name
     )
     grace: float = GRACE_SECONDS
+    rights: Rights = field(default_factory=NoRights)
+    whose: Callable[[ActionRequest], Author | None] = lambda request: None
+    """With whose rights an action is carried out; None is the control plane's own, for an administrator's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +162,7 @@ class Run:
     async def _prepare(self, action: _Running, time: str) -> list[Trouble]:
         request = action.planned.request
         try:
-            found = await read_action(self._tools.client, request, self._subject.namespace)
+            found = await read_action(self._client(action), request, self._subject.namespace)
         except PlanformError as error:
             if error.retryable:
                 raise
@@ -169,10 +176,24 @@ class Run:
                     where = f'phase "{planned.phase.name}": objects.{alias}'
                     rendered = self._tools.templates.render(dict(reference), action.roots, where=where)
                     references[alias] = reference_of(rendered)
+                    await self._check_readable(action, references[alias], where)
                 action.objects[place] = references
             except PlanformError as error:
                 troubles.append(Trouble(error, request.name, planned.phase.name))
         return troubles
+
+    def _client(self, action: _Running) -> Client:
+        author = self._tools.whose(action.planned.request)
+        return self._tools.client if author is None else self._tools.rights.acting(author)
+
+    async def _check_readable(self, action: _Running, reference: ObjectReference, where: str) -> None:
+        """What a phase will read may be denied to the author now, before anything has happened."""
+        author, plural = self._tools.whose(action.planned.request), _READ_BY_PHASES.get(reference.kind.lower())
+        if author is None or plural is None:
+            return
+        access = Access("get", "", plural, reference.namespace or self._subject.namespace, reference.name)
+        if not await self._tools.rights.allows(author, access):
+            raise PreflightFailed(f'{where}: user "{author.user}" cannot {access}')
 
     def _places(self, action: _Running) -> list[tuple[int, PlannedPhase]]:
         places = list(enumerate(action.planned.phases))
@@ -323,7 +344,7 @@ class Run:
         references = action.objects.get(place) or {}
         if not references:
             return {}, {}
-        return await read_objects(self._tools.client, references, self._subject.namespace)
+        return await read_objects(self._client(action), references, self._subject.namespace)
 
     async def _attempts(
         self, action: _Running, place: int, planned: PlannedPhase, function: PhaseFunction, *, resumed: bool
@@ -396,7 +417,8 @@ class Run:
             on_loop(lambda: self._tools.log(request.name, phase.name, line))
 
         return PhaseContext(
-            client=self._tools.client,
+            client=self._client(action),
+            author=self._tools.whose(request),
             clock=self._tools.clock,
             here=self._tools.here,
             function=function.name,

@@ -55,6 +55,7 @@ class KubernetesClient:
         self._rng = rng
         self._manager = manager
         self._only_metadata = False
+        self._headers: Sequence[tuple[str, str]] = ()
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -70,6 +71,13 @@ class KubernetesClient:
         view = object.__new__(KubernetesClient)
         view.__dict__.update(self.__dict__)
         view._only_metadata = True
+        return view
+
+    def with_headers(self, headers: Sequence[tuple[str, str]]) -> KubernetesClient:
+        """The same client, which says more with each request, as for whom it asks; it closes with this one."""
+        view = object.__new__(KubernetesClient)
+        view.__dict__.update(self.__dict__)
+        view._headers = tuple(headers)
         return view
 
     async def kind(self, gvk: GroupVersionKind) -> Kind:
@@ -149,7 +157,7 @@ class KubernetesClient:
         try:
             path = path_of(kind, namespace)
             async with (
-                self._transport.lines(path, query, accept=accept, seconds=seconds) as lines,
+                self._transport.lines(path, query, accept=accept, seconds=seconds, headers=self._headers) as lines,
                 aclosing(_events(lines, kind)) as events,
             ):
                 yield events
@@ -252,7 +260,7 @@ class KubernetesClient:
         except orjson.JSONEncodeError as error:
             raise BadRequest(f"the object is not JSON: {error}") from error
         try:
-            return await self._transport.request(method, path, query=query, body=content, **how)
+            return await self._transport.request(method, path, query=query, body=content, headers=self._headers, **how)
         except NotFound as error:
             if not error.details.get("name"):  # not an object is missing, but the path: the kind may have changed
                 self._discovery.forget(kind.gvk)

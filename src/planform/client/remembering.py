@@ -18,6 +18,10 @@ class RememberingClient:
         self.watch = client.watch
         self.delete_collection = client.delete_collection
 
+    def over(self, client: Client) -> RememberingClient:
+        """Another client, that of another user, whose writes are remembered here too."""
+        return RememberingClient(client, self._recent)
+
     async def get(self, gvk: GroupVersionKind, name: str, *, namespace: str = "", subresource: str = "") -> Object:
         if subresource:
             return await self._client.get(gvk, name, namespace=namespace, subresource=subresource)

@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 
 import aiohttp
 import orjson
+from multidict import CIMultiDict
 from yarl import URL
 
 from planform.client.credentials import Identity
@@ -129,6 +130,7 @@ class Transport:
         content_type: str = "application/json",
         accept: str = "application/json",
         repeatable: bool = False,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> Answer:
         """One request, tried again where that is safe; raises the ApiError that the answer, or its lack, means.
 
@@ -136,12 +138,12 @@ class Transport:
         request is `repeatable`: for others nobody knows whether it was carried out. A server that cannot be reached at
         all is reported at once. The time limit covers all tries.
         """
-        headers = {"Accept": accept}
+        sent = [("Accept", accept), *headers]
         if body is not None:
-            headers["Content-Type"] = content_type
+            sent.append(("Content-Type", content_type))
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                return await self._tries(method, path, query or {}, body, headers, repeatable)
+                return await self._tries(method, path, query or {}, body, sent, repeatable)
         except TimeoutError as error:
             raise Timeout(
                 f"{method} {path}: no answer from {self._connection.server} within {self._limits.request_seconds:g} s"
@@ -153,7 +155,7 @@ class Transport:
         path: str,
         query: Mapping[str, str],
         body: bytes | None,
-        headers: Mapping[str, str],
+        headers: Sequence[tuple[str, str]],
         repeatable: bool,
     ) -> Answer:
         renewed = False
@@ -193,7 +195,13 @@ class Transport:
 
     @asynccontextmanager
     async def lines(
-        self, path: str, query: Mapping[str, str], *, accept: str, seconds: float
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        accept: str,
+        seconds: float,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The lines of a streamed answer, until the server ends it, the connection breaks or the time is over."""
         timeout = aiohttp.ClientTimeout(
@@ -208,7 +216,7 @@ class Transport:
             try:
                 response = await session.get(
                     self._url(path, query),
-                    headers=_with({"Accept": accept}, identity),
+                    headers=_with([("Accept", accept), *headers], identity),
                     timeout=timeout,
                     **self._tls_options(),
                 )
@@ -372,8 +380,10 @@ def error_of(status: int, content: bytes, request: str) -> ApiError:
     return ApiError.from_status({"code": status, "message": f"{request}: HTTP {status}: {text}"})
 
 
-def _with(headers: Mapping[str, str], identity: Identity) -> Mapping[str, str]:
-    return {**headers, "Authorization": identity.authorization} if identity.authorization else headers
+def _with(headers: Sequence[tuple[str, str]], identity: Identity) -> CIMultiDict[str]:
+    """A name may stand several times, as that of impersonated groups."""
+    own = [("Authorization", identity.authorization)] if identity.authorization else []
+    return CIMultiDict([*headers, *own])
 
 
 def _retry_after(header: str | None, clock: Clock) -> float | None:

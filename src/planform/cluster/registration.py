@@ -3,14 +3,18 @@
 Protection from deletion must hold while we are away, so deleting what is marked as in use then fails; only objects that
 carry the mark are concerned. Everything else is advice at the door: without it a mistake is told a moment later, by a
 condition, and the rules of the CRDs hold anyway. So those writes go through when nobody answers.
+
+Who writes what acts must be recorded, or it would count as an administrator's: those writes fail when nobody answers.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from planform.api.authors import AUTHORED, SERVICE_ACCOUNT_ANNOTATION
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import BLUEPRINTS_GROUP, EXTENSIONS_GROUP, OPERATIONS_GROUP
 from planform.client.protocol import Client
@@ -22,7 +26,11 @@ MUTATING: Final = GroupVersionKind("admissionregistration.k8s.io", "v1", "Mutati
 NAME: Final = "planform"
 VALIDATE: Final = "/validate"
 BIND: Final = "/bind"
+RECORD: Final = "/record"
 _MANAGER: Final = "planform-webhook"
+_NAMES_ACCOUNT: Final = (
+    f"has(object.metadata.annotations) && '{SERVICE_ACCOUNT_ANNOTATION}' in object.metadata.annotations"
+)
 _LOCKED: Final = "has(object.versionPolicy) && object.versionPolicy == 'Lock'"
 
 
@@ -51,8 +59,8 @@ class Address:
         return {"service": {"namespace": self.namespace, "name": self.service, "path": path, "port": 443}, **ca}
 
 
-def configurations(address: Address, bundle: bytes) -> list[Object]:
-    """Both, complete as a server gives them back."""
+def configurations(address: Address, bundle: bytes, user: str = "") -> list[Object]:
+    """Both, complete as a server gives them back. `user` is who we are: nobody is asked about our own writes."""
     writes = ["CREATE", "UPDATE"]
     pipelines = _rule(EXTENSIONS_GROUP, writes, "compositions", "compositionrevisions")
     operations = _rule(OPERATIONS_GROUP, writes, "operations", "cronoperations", "watchoperations")
@@ -60,6 +68,10 @@ def configurations(address: Address, bundle: bytes) -> list[Object]:
     in_use = {"objectSelector": {"matchLabels": {IN_USE_LABEL: "true"}}, "sideEffects": "NoneOnDryRun"}
     bound = {"matchConditions": [{"name": "locks-versions", "expression": _LOCKED}], "reinvocationPolicy": "Never"}
     ask, bind = address.client_config(VALIDATE, bundle), address.client_config(BIND, bundle)
+    record = address.client_config(RECORD, bundle)
+    others = {"name": "others", "expression": f"request.userInfo.username != {json.dumps(user)}"}
+    named = {"name": "names-service-account", "expression": _NAMES_ACCOUNT}
+    authored = [_rule(group, writes, *sorted(_plural(kind) for kind in kinds)) for group, kinds in AUTHORED.items()]
     return [
         _configuration(
             VALIDATING,
@@ -70,6 +82,17 @@ def configurations(address: Address, bundle: bytes) -> list[Object]:
         _configuration(
             MUTATING,
             _webhook("locks.planform.dev", bind, "Fail", [_rule(BLUEPRINTS_GROUP, writes, "blueprints")], **bound),
+            _webhook(
+                "authors.planform.dev", record, "Fail", authored, matchConditions=[others], reinvocationPolicy="Never"
+            ),
+            _webhook(
+                "namespaces.planform.dev",
+                record,
+                "Fail",
+                [_rule("", writes, "namespaces")],
+                matchConditions=[others, named],
+                reinvocationPolicy="Never",
+            ),
         ),
     ]
 
@@ -110,6 +133,10 @@ def _configuration(kind: GroupVersionKind, *webhooks: Object) -> Object:
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "planform"}},
         "webhooks": list(webhooks),
     }
+
+
+def _plural(kind: str) -> str:
+    return f"{kind.lower()}s"
 
 
 def _rule(group: str, operations: list[str], *resources: str) -> Object:

@@ -26,6 +26,7 @@ from planform.client.kubeconfig import Connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.recent import Recent
 from planform.client.remembering import RememberingClient
+from planform.client.rights import ClusterRights
 from planform.client.transport import Fence, Limits
 from planform.clock import Clock, SystemClock
 from planform.cluster.endpoint import Health, open_endpoint
@@ -324,6 +325,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
             cluster=None if settings.function_runtime == "process" else ClusterRuntime(settings.namespace),
             external_functions=settings.function_runtime == "external",
             shards=shards,
+            rights=ClusterRights(client),
         )
         controllers = await stack.enter_async_context(open_controllers(parts))
         stack.push_async_callback(plane.stop_all)

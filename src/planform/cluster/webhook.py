@@ -19,18 +19,22 @@ from typing import Final
 
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import BLUEPRINT, SECRET, USAGE
+from planform.apiserver.acting import author_from
 from planform.apiserver.admission import Admission
+from planform.apiserver.authorship import Authorship, questions
 from planform.apiserver.handler import failure, refusal
 from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
 from planform.client.informer import Change, Informer, ObjectKey, list_pages
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Patch, PatchType
+from planform.client.rights import review
 from planform.client.waits import Backoff
 from planform.clock import Clock
 from planform.cluster.certificates import Kept, renewed
 from planform.cluster.endpoint import Health
 from planform.cluster.registration import (
     BIND,
+    RECORD,
     VALIDATE,
     VALIDATING,
     Address,
@@ -113,6 +117,7 @@ class Reviewer:
 
     def __init__(self, client: KubernetesClient, user: str, functions: PhaseFunctions) -> None:
         self._client = client
+        self._user = user
         self._usages = UsageGuard()
         self._blueprints = _Blueprints()
         self._functions = replace(functions, look=self._blueprints.look)
@@ -128,11 +133,13 @@ class Reviewer:
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         path = request.target.decode("latin-1").partition("?")[0]
-        if request.method != "POST" or path not in (VALIDATE, BIND):
-            return refusal(404, f"{path}: POST reviews to {VALIDATE} or {BIND}")
+        if request.method != "POST" or path not in (VALIDATE, BIND, RECORD):
+            return refusal(404, f"{path}: POST reviews to {VALIDATE}, {BIND} or {RECORD}")
         attempts: list[Attempt] = []
         try:
             admission, uid = parse(request.body)
+            if path == RECORD:
+                return await self._record(admission, uid)
             await self._look_again(admission)
         except ApiError as error:
             return failure(error)
@@ -143,6 +150,14 @@ class Reviewer:
         if path == VALIDATE:
             verdict.patch = []  # an API server takes none from a webhook that validates
         return HttpResponse(200, verdict.encode())
+
+    async def _record(self, admission: Admission, uid: str) -> HttpResponse:
+        """Who writes it, and whether they may name the ServiceAccount that it names: the API server knows."""
+        user, controllers = admission.request.user, (self._user,)
+        asked = questions(admission, controllers)
+        found = {access: await review(self._client, author_from(user), access) for access in asked}
+        plugin = Authorship(lambda _, access: found[access], controllers)
+        return HttpResponse(200, judge(admission, uid, (plugin,)).encode())
 
     async def _look_again(self, admission: Admission) -> None:
         """The mark of an object may be here before the watch has told of the usage that it is from: then ask."""
@@ -192,9 +207,10 @@ class Reviewer:
 class Certificates:
     """Keeps the Secret, the server's TLS context and the registration level with each other."""
 
-    def __init__(self, client: KubernetesClient, clock: Clock) -> None:
+    def __init__(self, client: KubernetesClient, clock: Clock, user: str = "") -> None:
         self._client = client
         self._clock = clock
+        self._user = user
         self._loaded: Kept | None = None
         self.changed = asyncio.Event()
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -213,7 +229,7 @@ class Certificates:
         for _ in range(2):
             kept = await self._renew(address)
             self._load(kept)
-            for wanted in configurations(address, kept.bundle):
+            for wanted in configurations(address, kept.bundle, self._user):
                 try:
                     await register(self._client, wanted)
                 except Forbidden as error:
@@ -275,10 +291,10 @@ class Certificates:
 @asynccontextmanager
 async def open_webhook(settings: WebhookSettings, here: Surroundings) -> AsyncIterator[int]:
     """Serve until the block ends; gives the port. The API server is told where once we listen."""
-    certificates = Certificates(here.client, here.clock)
+    user = await _own_name(here.client)
+    certificates = Certificates(here.client, here.clock, user)
     here.health.ready[NAME] = lambda: None if certificates.is_loaded else "no certificate yet"
     async with AsyncExitStack() as stack:
-        user = await _own_name(here.client)
         watches = await stack.enter_async_context(
             Watches(here.client, clock=here.clock, rng=here.rng, metrics=here.metrics)
         )

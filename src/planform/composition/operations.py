@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from planform.api.authors import AUTHOR_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, authority_annotations
 from planform.api.kinds import Object
 from planform.api.names import OPERATION
 from planform.api.owners import controller_reference
@@ -254,7 +255,9 @@ def operation_from(
         "labels": {**(written.get("labels") or {}), label: origin_label(owner["metadata"]["name"])},
         "ownerReferences": [controller_reference(owner)],
     }
-    noted = {**(written.get("annotations") or {}), **(annotations or {})}
+    rights = (AUTHOR_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION)  # the owner's own: a template cannot lend others
+    said = {name: value for name, value in (written.get("annotations") or {}).items() if name not in rights}
+    noted = {**said, **(annotations or {}), **authority_annotations(owner)}
     if noted:
         metadata["annotations"] = noted
     return {"apiVersion": OPERATION.api_version, "kind": OPERATION.kind, "metadata": metadata, "spec": spec}

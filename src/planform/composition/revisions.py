@@ -14,6 +14,12 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
+from planform.api.authors import (
+    AUTHOR_ANNOTATION,
+    SERVICE_ACCOUNT_ANNOTATION,
+    annotation,
+    authority_annotations,
+)
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import (
     COMPOSITION,
@@ -110,6 +116,7 @@ def new_revision(composition: Mapping[str, Any], number: int, *, ignored_labels:
     """The revision that holds a Composition as it is now."""
     metadata = composition["metadata"]
     identity = identity_of(composition, ignored_labels=ignored_labels)
+    rights = authority_annotations(composition)
     return {
         "apiVersion": COMPOSITION_REVISION.api_version,
         "kind": COMPOSITION_REVISION.kind,
@@ -122,9 +129,24 @@ def new_revision(composition: Mapping[str, Any], number: int, *, ignored_labels:
                 COMPOSITION_SPEC_HASH_LABEL: identity.spec_digest[:_SPEC_HASH_LENGTH],
             },
             "ownerReferences": [controller_reference(composition)],
+            **({"annotations": rights} if rights else {}),
         },
         "spec": {**_snapshot(composition), "revision": number},
     }
+
+
+def rights_to_take(composition: Mapping[str, Any], revision: Mapping[str, Any]) -> Object:
+    """The annotations that the Composition's revision of now lacks, to merge into it; None removes one.
+
+    Who made a Composition what it is decides what its revision may do, also if another made it so before. A revision
+    that holds something else under the Composition's digest, as a forged one does, gets nothing.
+    """
+    spec = {key: value for key, value in revision["spec"].items() if key != "revision"}
+    if _plain(spec) != _plain(_snapshot(composition)):
+        return {}
+    names = (AUTHOR_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION)
+    wanted, found = ({name: annotation(each, name) or None for name in names} for each in (composition, revision))
+    return {name: wanted[name] for name in names if wanted[name] != found[name]}
 
 
 def plan_revisions(

@@ -43,6 +43,7 @@ from planform.blueprints.rendering import Templates
 from planform.client.informer import Change, ObjectKey, key_of
 from planform.client.waits import Backoff
 from planform.controllers.action_metrics import ActionMetrics
+from planform.controllers.action_rights import ActionRights, decide_rights
 from planform.controllers.action_runs import MANAGER, ControllerWithRuns, LiveRun, is_loss
 from planform.controllers.recording import EventKind
 from planform.controllers.workbench import Workbench
@@ -173,7 +174,12 @@ class ActionSetController:
         if troubles:
             await self._refuse(obj, troubles)
             return
-        live = self._live(obj, planned.actions, wanted)
+        try:
+            rights = await decide_rights(self._bench.rights, obj, objects)
+        except PreflightFailed as error:
+            await self._refuse(obj, [Trouble(error)])
+            return
+        live = self._live(obj, planned.actions, wanted, rights)
         live.blueprints = objects
         started_at = go_timestamp(self._bench.clock.now())
         troubles = await live.run.prepare([started_at] * len(wanted.actions))
@@ -199,7 +205,9 @@ class ActionSetController:
                 parse_action(entry["name"], each["action"]) for entry, each in zip(entries, snapshots, strict=True)
             ]
             planned = plan_again(wanted.actions, actions, locks_of(status.wire), self._catalogue)
-            live = self._live(obj, planned, wanted)
+            objects, _, _ = await self._blueprints(obj, wanted)
+            rights = await decide_rights(self._bench.rights, obj, objects)
+            live = self._live(obj, planned, wanted, rights)
             troubles = await live.run.prepare([str(entry.get("startedAt") or "") for entry in entries])
         except (BlueprintError, KeyError, TypeError, ValueError) as error:
             text = f"the control plane stopped, and what it left cannot be taken up: {error}"
@@ -245,7 +253,9 @@ class ActionSetController:
         )
         return replace(blueprint, locks=locks)
 
-    def _live(self, obj: Object, planned: tuple[PlannedAction, ...], wanted: ActionSet) -> LiveRun:
+    def _live(
+        self, obj: Object, planned: tuple[PlannedAction, ...], wanted: ActionSet, rights: ActionRights
+    ) -> LiveRun:
         metadata, uid = obj["metadata"], obj["metadata"]["uid"]
         live = LiveRun(self._bench, obj, self._runner)
 
@@ -268,6 +278,8 @@ class ActionSetController:
             observe=self._metrics.phase,
             spawn=self._spawn,
             grace=self._grace,
+            rights=self._bench.rights,
+            whose=rights.whose,
         )
         subject = Subject(name=metadata["name"], namespace=metadata["namespace"], uid=uid)
         live.run = Run(subject, planned, tools, sequential=wanted.sequential)

@@ -34,6 +34,7 @@ from planform.composition.revisions import (
     newest_first,
     number_of,
     plan_revisions,
+    rights_to_take,
     superfluous,
 )
 from planform.composition.steps import PipelineInvalid, parse_pipeline
@@ -152,6 +153,12 @@ class CompositionController:
             current = revisions[plan.current["metadata"]["name"]]
             renumbered = await merge(self._client, current, {"spec": {"revision": plan.renumber}}, manager=MANAGER)
             revisions[renumbered["metadata"]["name"]] = renumbered
+        if plan.current is not None:
+            current = revisions[plan.current["metadata"]["name"]]
+            taken = rights_to_take(composition, current)
+            if taken:
+                kept = await merge(self._client, current, {"metadata": {"annotations": taken}}, manager=MANAGER)
+                revisions[kept["metadata"]["name"]] = kept
         if plan.create is not None:
             created = await self._create(composition, plan.create)
             revisions[created["metadata"]["name"]] = created

@@ -13,9 +13,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from planform.api.authors import author_of, service_account, service_account_of
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION_REVISION, OPERATION, is_paused
 from planform.client.informer import Change, ObjectKey
+from planform.client.protocol import Client
+from planform.client.rights import impersonating
 from planform.composition.operations import (
     Phase,
     Progress,
@@ -38,7 +41,7 @@ from planform.controllers.pipelines import Pipelines
 from planform.controllers.recording import EventKind
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import merge, set_status
-from planform.errors import Conflict, NotFound, PlanformError
+from planform.errors import Conflict, Forbidden, NotFound, PlanformError
 from planform.functions.errors import MissingCapability, ResolutionError
 from planform.functions.resolution import Resolution
 from planform.functions.values import Severity, State
@@ -157,7 +160,12 @@ class OperationController:
                 for step, each in chosen.items()
             ],
         )
-        outcome = await self._pipelines.run(
+        try:
+            client = await self._acting(operation)
+        except Forbidden as error:
+            return await self._failed(announced, progress.failures, str(error), for_good=True)
+        pipelines = self._pipelines if client is self._client else self._pipelines.acting(client)
+        outcome = await pipelines.run(
             steps,
             observed=State(),
             capability="operation",
@@ -176,7 +184,7 @@ class OperationController:
             return await self._failed(announced, progress.failures, problem, pipeline=outputs)
         if not await self._still_wanted(announced):
             return Result()
-        applied, problem = await self._apply(announced, outcome)
+        applied, problem = await self._apply(client, announced, outcome)
         references = merged_references((announced.get("status") or {}).get("appliedResourceRefs") or (), applied)
         if problem:
             return await self._failed(
@@ -201,20 +209,31 @@ class OperationController:
         metadata = now["metadata"]
         return metadata["uid"] == operation["metadata"]["uid"] and not metadata.get("deletionTimestamp")
 
-    async def _apply(self, operation: Object, outcome: PipelineOutcome) -> tuple[list[Object], str]:
+    async def _acting(self, operation: Object) -> Client:
+        """Reads and writes with the rights of the ServiceAccount that the Operation names, else of its author."""
+        author, rights = author_of(operation), self._bench.rights
+        named = service_account_of(operation)
+        if named is None:
+            return self._client if author is None else rights.acting(author)
+        access = impersonating(*named)
+        if author is not None and not await rights.allows(author, access):
+            raise Forbidden(f'the Operation names a ServiceAccount, and user "{author.user}" cannot {access}')
+        return rights.acting(service_account(*named))
+
+    async def _apply(self, client: Client, operation: Object, outcome: PipelineOutcome) -> tuple[list[Object], str]:
         """Apply in order up to the first that is refused; gives what was applied and what went wrong."""
         applied: list[Object] = []
         manager = field_manager(operation)
         for obj in resources_to_apply(outcome):
             try:
-                found = await self._client.apply(obj, manager=manager, force=True)
+                found = await client.apply(obj, manager=manager, force=True)
             except PlanformError as error:
                 return applied, f'cannot apply {obj["kind"]} "{obj["metadata"]["name"]}": {error}'
             applied.append(reference_to(found))
-            await self._forget_earlier_managers(found, manager)
+            await self._forget_earlier_managers(client, found, manager)
         return applied, ""
 
-    async def _forget_earlier_managers(self, obj: Object, manager: str) -> None:
+    async def _forget_earlier_managers(self, client: Client, obj: Object, manager: str) -> None:
         """Drop the claims of earlier Operations, which want nothing any more, once there are several of them: what is
         worked on every hour would otherwise remember every hour. The values stay as they are."""
         entries = obj["metadata"].get("managedFields") or []
@@ -222,7 +241,7 @@ class OperationController:
         if len(entries) - len(kept) < _REMEMBERED_MANAGERS:
             return
         try:
-            await merge(self._client, obj, {"metadata": {"managedFields": kept}}, manager=manager)
+            await merge(client, obj, {"metadata": {"managedFields": kept}}, manager=manager)
         except PlanformError:
             pass  # somebody wrote meanwhile, or it may not be done; the next Operation tries again
 

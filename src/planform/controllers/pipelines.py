@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -46,6 +46,11 @@ class Pipelines:
     cache: ResponseCache | None = None
     is_blind: Callable[[FunctionRevision, Object | None], bool] = lambda _revision, _input: False
     """Whether a function with this input certainly does not look at what the control plane keeps in the XR."""
+
+    def acting(self, client: Client) -> Pipelines:
+        """The same, whose functions read with the rights of this client. Schemas are no secret."""
+        reader = _ReaderFor(ClientReader(client), self.reader)
+        return replace(self, reader=reader, credentials=SecretCredentials(client))
 
     async def run(
         self,
@@ -158,6 +163,20 @@ class ClientReader:
                 schema: Object | None = (version.get("schema") or {}).get("openAPIV3Schema")
                 return schema
         return None
+
+
+@dataclass(frozen=True)
+class _ReaderFor:
+    """Reads objects for somebody, and schemas for anybody."""
+
+    objects: ResourceReader
+    schemas: ResourceReader
+
+    async def read(self, selector: ResourceSelector, /) -> Sequence[Object]:
+        return await self.objects.read(selector)
+
+    async def schema(self, selector: SchemaSelector, /) -> Object | None:
+        return await self.schemas.schema(selector)
 
 
 class SecretCredentials:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from planform.client.protocol import Client
+from planform.client.rights import NoRights, Rights
 from planform.client.waits import Backoff
 from planform.clock import Clock, timestamp
 from planform.controllers.recording import Events
@@ -48,6 +49,9 @@ class Workbench:
 
     fleet_client: Client | None = None
     """What is asked about XRs and what they compose, if not the same: one that remembers, where reads are requests."""
+
+    rights: Rights = field(default_factory=NoRights)
+    """Acts with the rights of whoever wrote an object."""
 
     @property
     def for_fleet(self) -> Workbench:

@@ -7,7 +7,7 @@ aiohttp is imported when a stream is opened: it takes long, and an embedded cont
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -18,9 +18,11 @@ import orjson
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
 from planform.client.kubeconfig import Connection
+from planform.client.rights import impersonation_headers
 
 if TYPE_CHECKING:
     import aiohttp
+    from multidict import CIMultiDict
     from yarl import URL
 
 Listener = Callable[[bytes], None]
@@ -42,7 +44,7 @@ class Cluster:
 
     connection: Connection
     session: aiohttp.ClientSession
-    headers: Mapping[str, str]
+    headers: CIMultiDict[str]
 
     async def exec(
         self,
@@ -123,6 +125,7 @@ class Cluster:
 async def open_cluster(context: PhaseContext) -> AsyncIterator[Cluster]:
     """The cluster that the phase runs in. Raises PhaseFailed where there is none."""
     import aiohttp
+    from multidict import CIMultiDict
 
     from planform.client.transport import tls_context
 
@@ -131,9 +134,11 @@ async def open_cluster(context: PhaseContext) -> AsyncIterator[Cluster]:
         raise PhaseFailed(f"{context.function} needs a Kubernetes cluster, and this control plane has none")
     identity = await connection.credentials.current()
     trust = tls_context(connection, identity) if connection.server.startswith("https:") else True
-    headers = {"User-Agent": "planform"}
+    headers = CIMultiDict([("User-Agent", "planform")])
     if identity.authorization:
-        headers["Authorization"] = identity.authorization
+        headers.add("Authorization", identity.authorization)
+    if context.author is not None:
+        headers.extend(impersonation_headers(context.author))
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, ssl=trust), timeout=timeout) as session:
         yield Cluster(connection, session, headers)

@@ -122,11 +122,13 @@ async def apply_changed(
     observed: Mapping[str, Object],
     before: Mapping[str, bytes],
     *,
+    writer: Callable[[Object], Client],
     own_write: OwnWrite,
 ) -> Applied:
     """Apply what is new or differs, several at once. One that fails does not keep the others from being applied.
 
     `before` has the digests of what was applied last; what has neither a new intent nor drifted is left alone.
+    `writer` gives the client that writes an object, with the rights that are meant for it.
     """
     outcome = Applied()
     waiting: list[Composed] = []
@@ -145,7 +147,7 @@ async def apply_changed(
     outcome.dispute = next(filter(None, (dispute(wanted, found, ours=manager) for wanted, found in undone)), "")
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
-        results = await _at_once([_apply(client, xr, each, observed, manager, own_write) for each in part])
+        results = await _at_once([_apply(client, writer, xr, each, observed, manager, own_write) for each in part])
         for composed, result in zip(part, results, strict=True):
             if isinstance(result, PlanformError):
                 outcome.errors[composed.key] = result
@@ -170,16 +172,18 @@ async def _at_once(work: Sequence[Coroutine[Any, Any, T]]) -> Sequence[T | BaseE
 
 async def _apply(
     client: Client,
+    writer: Callable[[Object], Client],
     xr: Object,
     composed: Composed,
     observed: Mapping[str, Object],
     manager: str,
     own_write: OwnWrite,
 ) -> Object:
+    acting = writer(composed.object)
     there = observed.get(composed.key) if composed.exists else await _check_free(client, xr, composed)
     wanted = upon(there, composed.object)
     with own_write(composed.object) as done:
-        applied = await client.apply(wanted, manager=manager, force=True)
+        applied = await acting.apply(wanted, manager=manager, force=True)
         done(applied)
     return applied
 

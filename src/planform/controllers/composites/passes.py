@@ -54,6 +54,7 @@ from planform.controllers.composites.choosing import VALIDATION_SECONDS, Chosen,
 from planform.controllers.composites.connections import publish_details
 from planform.controllers.composites.fleet import Definition, Fleet
 from planform.controllers.composites.observing import named, observe, references
+from planform.controllers.composites.rights import Writers
 from planform.controllers.composites.scopes import Scopes
 from planform.controllers.composites.telling import Teller, explained
 from planform.controllers.composites.work import (
@@ -285,7 +286,13 @@ class CompositeReconciler:
             self._teller.event(work.xr, "Normal", "SelectComposition", text)
         intents = work.standing.intents if work.standing is not None else {}
         applied = await apply_changed(
-            self._client, work.xr, decided, work.observed.resources, intents, own_write=self._fleet.own_write
+            self._client,
+            work.xr,
+            decided,
+            work.observed.resources,
+            intents,
+            writer=self._writers(work).writer,
+            own_write=self._fleet.own_write,
         )
         if not applied.errors:
             applied.errors |= await delete_unwanted(self._client, decided.delete)
@@ -427,6 +434,16 @@ class CompositeReconciler:
             waits.append(max(MIN_POLL_SECONDS, parse_duration(interval) / 1e9))
         after = min(waits) * self._bench.rng.uniform(0.9, 1.1) if waits else None
         return Result(requeue_after=after, rests_at=rests_at)
+
+    def _writers(self, work: Pass) -> Writers:
+        accounts, home = self._tools.accounts, work.xr["metadata"].get("namespace") or ""
+        return Writers(
+            self._client,
+            self._bench.rights,
+            work.chosen.choice.revision,
+            accounts.get(home) if accounts is not None and home else None,
+            self._tools.composed_kinds,
+        )
 
     @property
     def _is_confined(self) -> bool:

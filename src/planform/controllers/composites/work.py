@@ -13,6 +13,7 @@ import msgspec
 
 from planform.api.kinds import Object
 from planform.client.informer import ObjectKey
+from planform.composition.composed_kinds import ComposedKinds
 from planform.composition.dependencies import Dependency, Selected
 from planform.composition.pipeline import PipelineOutcome, StepTrace
 from planform.composition.plan import Plan
@@ -22,6 +23,7 @@ from planform.composition.xr_status import functions_part
 from planform.controllers.composites.choosing import Chosen
 from planform.controllers.composites.live_compositions import LiveCompositions
 from planform.controllers.composites.observing import Observed
+from planform.controllers.composites.rights import NamespaceAccounts
 from planform.controllers.pipelines import Pipelines
 from planform.controllers.population import Population
 from planform.controllers.workbench import Workbench
@@ -61,6 +63,8 @@ class Tools:
     compositions: LiveCompositions
     population: Population
     record: Recorder | None = None
+    accounts: NamespaceAccounts | None = None
+    composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
     parsed: OrderedDict[str, tuple[Step, ...]] = field(default_factory=OrderedDict)
 
 
