@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from planform.api.names import NOP_RESOURCE
+from planform.api.names import CLUSTER_NOP_RESOURCE, LEGACY_USAGE, NOP_RESOURCE
 from planform.client.protocol import Propagation
 from planform.composition.usages import InUse
 from planform.composition.xr import COMPOSITE_LABEL
 from planform.controllers.usages import UsageController
 from planform.controllers.workbench import Workbench
 from planform.errors import Conflict
+from tests.controllers.composing import a_platform, templates
 from tests.controllers.conftest import ENGINES
 from tests.controllers.using import (
     attempt,
@@ -202,3 +203,33 @@ async def test_a_deletion_in_the_foreground_waits_for_what_is_in_use() -> None:
         await deleted(bench, created)
         await until_gone(bench, used)
         await until_gone(bench, xr)
+
+
+async def test_the_sequencer_composes_usages_as_they_were_called_before(bench: Workbench, unique: str) -> None:
+    """With `usageVersion: v1`, as functions made for Crossplane 1 do."""
+    async with a_platform(bench, unique, scope="Cluster") as platform:
+        kind = {"apiVersion": CLUSTER_NOP_RESOURCE.api_version, "kind": CLUSTER_NOP_RESOURCE.kind}
+        parts = [{"_key": key, **kind, "spec": {"forProvider": {}}} for key in ("network", "server")]
+        sequence = {
+            "step": "sequence",
+            "functionRef": {"name": "function-sequencer"},
+            "input": {
+                "apiVersion": "sequencer.fn.crossplane.io/v1beta1",
+                "kind": "Input",
+                "enableDeletionSequencing": True,
+                "usageVersion": "v1",
+                "rules": [{"sequence": ["network", "server"]}],
+            },
+        }
+        await platform.compose(templates(*parts), sequence)
+        xr = await platform.ready(await platform.create())
+
+        async def marked() -> bool:
+            composed = await platform.composed(xr, CLUSTER_NOP_RESOURCE)
+            return "network" in composed and is_marked(composed["network"])
+
+        await eventually(marked, "what the server needs is in use")
+        [usage] = (await platform.composed(xr, LEGACY_USAGE)).values()
+        assert usage["spec"]["by"]["kind"] == CLUSTER_NOP_RESOURCE.kind
+        await bench.client.delete(platform.kind, xr["metadata"]["name"])
+        await platform.gone(xr)

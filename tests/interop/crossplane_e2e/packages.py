@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,14 +22,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from planform.packages.blobs import BlobStore, Image, store_image
 from planform.packages.building import Program, Source, assemble
 from planform.packages.credentials import Credentials
-from planform.packages.layers import File
+from planform.packages.layers import File, make_layer
 from planform.packages.oci import Descriptor
 from planform.packages.payloads import Payload, RuntimeKind
 from planform.packages.programs import executable_program
 from planform.packages.references import parse_reference
 from planform.packages.registry import Registry
 from planform.packages.signatures import SIMPLE_SIGNING, signature_tag
-from planform.packages.xpkg import package_of
+from planform.packages.tarballs import MARK
+from planform.packages.xpkg import BASE, PACKAGE_FILE, encode_package, package_of
 from tests.harness.packaging import meta
 from tests.harness.programs import programs
 from tests.unit.signing import payload_for, signed_with
@@ -137,10 +138,26 @@ def _nop_documents() -> list[dict[str, Any]]:
 
 async def _publish_nop(publisher: Publisher, documents: Sequence[Mapping[str, Any]]) -> None:
     program = executable_program(programs("provider-nop") / "provider-nop")
-    await publisher.push(f"{NOP}:v0.5.0", documents, program)
+    newest = await publisher.push(f"{NOP}:v0.5.0", documents, program)
     for tag in NOP_OLD_TAGS:
-        await publisher.push(f"{NOP}:{tag}", _old(documents, tag), program)
-    await publisher.push("crossplane/e2e-private-provider:v0.1.0", _old(documents, "private"), program)
+        await publisher.tag(f"{NOP}:{tag}", _with_program_of(newest, _old(documents, tag)))
+    private = _with_program_of(newest, _old(documents, "private"))
+    await publisher.tag("crossplane/e2e-private-provider:v0.1.0", private)
+
+
+def _with_program_of(image: Image, documents: Sequence[Mapping[str, Any]]) -> Image:
+    """Another package with the same program, whose layer is large: it is packed once for all."""
+    text = encode_package(package_of([("package", dict(document)) for document in documents]))
+    about = make_layer(image.blobs, [File(PACKAGE_FILE, text)], with_directories=False)
+    program, *_ = image.manifest.layers
+    labels = {key: mark for key, mark in image.labels.items() if not (key.startswith(f"{MARK}:") and mark == BASE)}
+    labels[f"{MARK}:{about.descriptor.digest}"] = BASE
+    config = {
+        **image.config,
+        "config": {**image.settings, "Labels": labels},
+        "rootfs": {"type": "layers", "diff_ids": [image.config["rootfs"]["diff_ids"][0], about.diff_id]},
+    }
+    return store_image(image.blobs, config, [program, replace(about.descriptor, annotations={MARK: BASE})])
 
 
 def _old(documents: Sequence[Mapping[str, Any]], tag: str) -> list[dict[str, Any]]:
