@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import CLUSTER_USAGE, EVENT, PROVIDER, PROVIDER_REVISION, RUNTIME_CONFIG
+from planform.api.names import (
+    CLUSTER_USAGE,
+    CRD,
+    EVENT,
+    MANAGED_DEFINITION,
+    PROVIDER,
+    PROVIDER_REVISION,
+    RUNTIME_CONFIG,
+)
 from planform.apiserver.pki import Pki
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.client.protocol import Patch, PatchType
@@ -21,7 +29,7 @@ from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.packages.providers import ProviderController
 from planform.controllers.recording import open_events
 from planform.controllers.workbench import Workbench
-from planform.errors import ApiError
+from planform.errors import ApiError, NotFound
 from planform.features import FeatureGates
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Program, Source, assemble
@@ -134,13 +142,20 @@ def plane(hosted: tuple[ControlPlane, RuntimeHost]) -> ControlPlane:
     return hosted[0]
 
 
-def publish(data: Path, version: str, source: str = CONTROLLER) -> None:
+def widget_definition() -> Object:
+    """The same kind, as a definition that somebody has to activate."""
+    crd = widget_crd()
+    about = {"apiVersion": MANAGED_DEFINITION.api_version, "kind": MANAGED_DEFINITION.kind}
+    return {**about, "metadata": crd["metadata"], "spec": {**crd["spec"], "state": "Inactive"}}
+
+
+def publish(data: Path, version: str, source: str = CONTROLLER, kind: Object | None = None) -> None:
     blobs = BlobStore(data / "packages" / "blobs")
     program = Program(
         Payload(RuntimeKind.PROCESS, ("python", "app/main.py"), ("app",)),
         (File("app/main.py", source.replace("VERSION", version).encode()),),
     )
-    package = package_of([("meta", meta("Provider", "provider-widgets")), ("crd", widget_crd())])
+    package = package_of([("meta", meta("Provider", "provider-widgets")), ("crd", kind or widget_crd())])
     blobs.remember(f"{REPOSITORY}:{version}", assemble(blobs, Source(package), program).descriptor)
 
 
@@ -182,6 +197,38 @@ async def test_a_provider_manages_its_kinds_and_may_do_nothing_else(plane: Contr
     await eventually(upgraded, "the new version")
     assert (await plane.client.get(WIDGET, "one"))["status"]["version"] == "v1"
     assert (await made_by(plane, "two"))["by"] == "widgets"
+
+
+async def test_a_provider_may_bring_its_kinds_as_definitions_that_policies_activate(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    publish(tmp_path / "data", "v1", kind=widget_definition())
+    publish(tmp_path / "data", "v2", kind=widget_definition())
+    await until_condition(plane.client, await install(plane, "v1"), "Healthy")
+    definition = await until_condition(plane.client, widget_definition(), "Established")
+    assert definition["spec"]["state"] == "Active"  # by the default policy
+    assert (await made_by(plane, "one"))["version"] == "v1"
+    provider = await install(plane, "v2")
+    generation = provider["metadata"]["generation"]
+    await until_condition(plane.client, provider, "Healthy", observedGeneration=generation)
+    current = (await plane.client.get(PROVIDER, "widgets"))["status"]["currentRevision"]
+
+    async def is_taken_over() -> bool:
+        crd = await plane.client.get(CRD, "widgets.widgets.example.org")
+        owners = crd["metadata"]["ownerReferences"]
+        return [each["name"] for each in owners if each.get("controller")] == [current]
+
+    await eventually(is_taken_over, "the new revision controls what the definition makes")
+    await plane.client.delete(PROVIDER, "widgets")
+
+    async def is_gone() -> bool:
+        try:
+            await plane.client.get(CRD, "widgets.widgets.example.org")
+        except NotFound:
+            return True
+        return False
+
+    await eventually(is_gone, "the definition and its kind go with the provider")
 
 
 async def test_a_provider_with_a_long_name_proves_who_it_is(plane: ControlPlane, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import planform
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.names import PACKAGE_LABEL, RUNTIME_CONFIG
+from planform.api.names import MANAGED_DEFINITION, PACKAGE_LABEL, RUNTIME_CONFIG
 from planform.api.owners import controller_reference
 from planform.client.protocol import Client
 from planform.controllers.packages.controller import Content
@@ -307,6 +307,9 @@ class PackageContents:
             {**package, "controller": False, "blockOwnerDeletion": True},
         ]
         about = obj["metadata"]
+        if gvk_of(obj) == MANAGED_DEFINITION and obj["spec"].get("state") == "Inactive":
+            # Whether the kind is served is for policies to say, and what they have activated stays so.
+            obj = {**obj, "spec": {key: value for key, value in obj["spec"].items() if key != "state"}}
         return {
             **{key: value for key, value in obj.items() if key != "status"},
             "metadata": {

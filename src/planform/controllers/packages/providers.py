@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
-from planform.api.names import CLUSTER_ROLE, CRD, PACKAGE_LABEL, PROVIDER, PROVIDER_REVISION, SYSTEM_NAMESPACE
+from planform.api.names import (
+    CLUSTER_ROLE,
+    CRD,
+    MANAGED_DEFINITION,
+    PACKAGE_LABEL,
+    PROVIDER,
+    PROVIDER_REVISION,
+    SYSTEM_NAMESPACE,
+)
 from planform.apiserver.private_files import make_private_directory
 from planform.client.informer import ObjectKey
 from planform.client.kubeconfig import write_kubeconfig
@@ -203,7 +211,7 @@ def _rules(fetched: Fetched) -> Iterable[dict[str, Any]]:
     look at definitions, by which some find out what they serve."""
     found: dict[str, set[str]] = {}
     for obj in fetched.package.objects:
-        if gvk_of(obj) == CRD:
+        if gvk_of(obj) in (CRD, MANAGED_DEFINITION):
             plural = str(obj["spec"]["names"]["plural"])
             found.setdefault(str(obj["spec"]["group"]), set()).update(
                 (plural, f"{plural}/status", f"{plural}/finalizers")
