@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from planform.api.kinds import Object
 from planform.api.names import CLUSTER_NOP_RESOURCE, LEGACY_USAGE, NOP_RESOURCE
 from planform.client.protocol import Propagation
 from planform.composition.usages import InUse
@@ -209,7 +210,7 @@ async def test_the_sequencer_composes_usages_as_they_were_called_before(bench: W
     """With `usageVersion: v1`, as functions made for Crossplane 1 do."""
     async with a_platform(bench, unique, scope="Cluster") as platform:
         kind = {"apiVersion": CLUSTER_NOP_RESOURCE.api_version, "kind": CLUSTER_NOP_RESOURCE.kind}
-        parts = [{"_key": key, **kind, "spec": {"forProvider": {}}} for key in ("network", "server")]
+        parts: list[Object] = [{"_key": key, **kind, "spec": {"forProvider": {}}} for key in ("network", "server")]
         sequence = {
             "step": "sequence",
             "functionRef": {"name": "function-sequencer"},
