@@ -67,6 +67,7 @@ LIMITS: Final[Mapping[str, str]] = {
     "header_count": "Headers of one request. Beyond: 431.",
     "body_bytes": "Bytes of a body. Beyond: 413, before the rest is read.",
     "buffered_bytes": "Bodies of all connections together that arrive or wait to be answered. Beyond: 429.",
+    "unread_bytes": "Answers of all connections together that are not read yet. Beyond: the slowest reader is closed.",
     "connections": "Connections at a time. Beyond: closed at once.",
     "pipelined": "Requests that may wait on one connection. Beyond: 429, and the connection is closed.",
     "request_seconds": "Time in which a request must have arrived. Beyond: 408.",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
 
 from planform.api.kinds import Object
 from planform.apiserver import applies, deletes, reads, subresources, tables, writes
-from planform.apiserver.core import Core, decode_any, key_of, raw
+from planform.apiserver.core import Core, decode, decode_any, key_of, raw
 from planform.apiserver.documents import Documents
+from planform.apiserver.lists import list_chunks, slices_of
 from planform.apiserver.negotiation import APPLY_YAML, JSON, Form, accepted, decode_body, encode_value
 from planform.apiserver.offload import Offload
 from planform.apiserver.open_watches import Credentials, OpenWatches, Rights
@@ -45,6 +47,7 @@ from planform.errors import (
     TooManyRequests,
     UnsupportedMediaType,
 )
+from planform.store import Entry
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +63,8 @@ _SUBRESOURCE_METHODS: Mapping[str, tuple[str, ...]] = {
     "token": ("POST",),
 }
 _CHUNK_BYTES = 256 * 1024
+_CONVERTED = 50
+"""Objects that a webhook has converted and that are written at once."""
 
 
 class Authenticator(Credentials, Protocol):
@@ -253,14 +258,34 @@ class Handler:
         # What a webhook converts, it converts at once, and its failure must be known before the answer begins.
         if form.shape == "" and not form.yaml and not wants_indent(query) and served.conversion is None:
             return self._plain_list(served, page, metadata)
-        objects = await decode_any(self._core, served, [entry for _, entry in page.entries])
-        if form.shape == "Table":
-            value: Object = self._table(served, objects, query, metadata, form)
-        elif form.shape:
-            value = tables.partial_list(objects, metadata)
+        return await self._shaped_list(served, page, metadata, form, query)
+
+    async def _shaped_list(
+        self, served: ServedKind, page: reads.Page, metadata: dict[str, Any], form: Form, query: Query
+    ) -> HttpResponse:
+        """A list in any other form, decoded and written slice by slice."""
+        entries = [entry for _, entry in page.entries]
+        slices: Iterator[Callable[[], list[Object]]]
+        if served.conversion is None:
+            slices = (partial(_decoded, served, each) for each in slices_of(entries, form))
         else:
-            value = _list_head(served, metadata) | {"items": [_as_item(served, obj) for obj in objects]}
-        return HttpResponse(200, encode_value(value, form, pretty=wants_indent(query)), content_type=form.content_type)
+            objects = await decode_any(self._core, served, entries)
+            slices = (partial(list, objects[at : at + _CONVERTED]) for at in range(0, len(objects), _CONVERTED))
+        field = "rows" if form.shape == "Table" else "items"
+
+        def show(objects: list[Object]) -> Object:
+            if form.shape == "Table":
+                return self._table(served, objects, query, metadata, form)
+            if form.shape:
+                return tables.partial_list(objects, metadata)
+            return _list_head(served, metadata) | {"items": [_as_item(served, obj) for obj in objects]}
+
+        head = show([])  # what is wrong with the request is known before the answer begins
+        del head[field]
+        chunks = list_chunks(
+            head, field, (partial(_items, show, field, each) for each in slices), form, pretty=wants_indent(query)
+        )
+        return HttpResponse(200, chunks=chunks, content_type=form.content_type)
 
     def _plain_list(self, served: ServedKind, page: reads.Page, metadata: dict[str, Any]) -> HttpResponse:
         """A list from stored bytes, in chunks: a long one neither blocks the loop nor doubles the memory."""
@@ -530,6 +555,15 @@ def _list_head(served: ServedKind, metadata: Mapping[str, Any]) -> Object:
         "kind": served.kind.list_kind or f"{served.kind.kind}List",
         "metadata": metadata,
     }
+
+
+def _decoded(served: ServedKind, entries: Iterable[Entry]) -> list[Object]:
+    return [decode(served, entry) for entry in entries]
+
+
+def _items(show: Callable[[list[Object]], Object], field: str, objects: Callable[[], list[Object]]) -> list[Any]:
+    items: list[Any] = show(objects())[field]
+    return items
 
 
 def _as_item(served: ServedKind, obj: Object) -> Object:

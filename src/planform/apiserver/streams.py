@@ -47,7 +47,8 @@ async def _lines(
                 for chunk in _chunks(batch):
                     yield chunk
             else:
-                yield _projected(core, served, batch, form, include_object)
+                for chunk in _projected(core, served, batch, form, include_object):
+                    yield chunk
     except ApiError as error:
         yield b'{"type":"ERROR","object":%b}\n' % orjson.dumps(error.to_status())
     finally:
@@ -80,8 +81,10 @@ def _line(emission: Emission) -> bytes:
     return line
 
 
-def _projected(core: Core, served: ServedKind, batch: Sequence[Emission], form: Form, include_object: str) -> bytes:
-    lines = []
+def _projected(
+    core: Core, served: ServedKind, batch: Sequence[Emission], form: Form, include_object: str
+) -> Iterator[bytes]:
+    lines, size = [], 0
     for emission in batch:
         obj: Object = orjson.loads(emission.value)
         if form.shape == "Table":
@@ -98,5 +101,11 @@ def _projected(core: Core, served: ServedKind, batch: Sequence[Emission], form: 
             ) | {"apiVersion": f"meta.k8s.io/{form.version}"}
         else:
             shown = tables.partial_object(obj)
-        lines.append(orjson.dumps({"type": emission.type, "object": shown}) + b"\n")
-    return b"".join(lines)
+        line = orjson.dumps({"type": emission.type, "object": shown}) + b"\n"
+        lines.append(line)
+        size += len(line)
+        if size > _CHUNK_BYTES:
+            yield b"".join(lines)
+            lines, size = [], 0
+    if lines:
+        yield b"".join(lines)

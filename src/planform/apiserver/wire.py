@@ -65,6 +65,8 @@ class Limits:
     body_bytes: int = 3 * 1024 * 1024
     buffered_bytes: int = 128 * 1024 * 1024
     """Bodies of all connections together that are still arriving or not yet answered."""
+    unread_bytes: int = 128 * 1024 * 1024
+    """Answers of all connections together that their clients have not read yet."""
     connections: int = 20_000
     pipelined: int = 16
     request_seconds: float = 30.0
@@ -157,6 +159,8 @@ class HttpServer:
         self.most_connections = min(self.limits.connections, max(spare, 1))
         self.requests = 0
         self.buffered = 0
+        self.unread = 0
+        self._stalled: dict[_Connection, None] = {}  # those whose clients leave something unread, the longest first
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._emptied: asyncio.Event | None = None
@@ -193,8 +197,24 @@ class HttpServer:
 
     def forget(self, connection: _Connection) -> None:
         self.connections.discard(connection)
+        self.resumed(connection)
         if self._emptied is not None and not self.connections:
             self._emptied.set()
+
+    def stalled(self, connection: _Connection) -> None:
+        """A client has so much unread that nothing more is written to it. Beyond the limit, the longest goes."""
+        self._stalled[connection] = None
+        self.unread += connection.unread
+        while self.unread > self.limits.unread_bytes and self._stalled:
+            slowest = next(iter(self._stalled))
+            self.resumed(slowest)
+            slowest.abort()
+
+    def resumed(self, connection: _Connection) -> None:
+        if connection in self._stalled:
+            del self._stalled[connection]
+            self.unread -= connection.unread
+            connection.unread = 0
 
     async def _sweep(self) -> None:
         while True:
@@ -232,6 +252,7 @@ class _Connection(asyncio.Protocol):
         "_target",
         "_task",
         "_transport",
+        "unread",
     )
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -245,6 +266,7 @@ class _Connection(asyncio.Protocol):
         self._since = loop.time()
         self._stalled_since = 0.0
         self._received = 0  # bytes since the last complete request
+        self.unread = 0  # bytes that the client had not read when it stalled
         self._held = 0  # bytes of bodies that count against the server's limit
         self._finishing = self._streaming = self._refused = self._in_body = False
         self._peer: Mapping[str, Any] | None = None
@@ -304,9 +326,12 @@ class _Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
         self._stalled_since = self._loop.time()
+        self.unread = self._transport.get_write_buffer_size()
+        self._server.stalled(self)
 
     def resume_writing(self) -> None:
         self._stalled_since = 0.0
+        self._server.resumed(self)
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._drained = None
