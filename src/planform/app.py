@@ -49,6 +49,7 @@ from planform.composition.usages import USAGES_WEBHOOK
 from planform.controllers.actions import PhaseFunctions, blueprints_in
 from planform.controllers.engine import start_chores
 from planform.controllers.revision_guard import RevisionGuard
+from planform.controllers.shipped_functions import BuiltInUse
 from planform.controllers.usages import UsageGuard
 from planform.errors import UsageError, system_words
 from planform.features import FEATURES, FeatureGates
@@ -89,6 +90,7 @@ class Settings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
+    builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
     activations: tuple[str, ...] = ("*",)
     """What the default activation policy activates; without any there is no such policy."""
     shortcuts: bool = True
@@ -211,6 +213,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                     server=lambda: f"https://{address}" if address.port else "",
                     phase_functions=phase_functions,
                     tool_labels=settings.tool_labels,
+                    builtin_functions=settings.builtin_functions,
                     activations=settings.activations,
                     shortcuts=settings.shortcuts,
                     rights=LocalRights(core, rbac),

@@ -48,6 +48,7 @@ from planform.controllers.pipelines import ClientReader, Pipelines, SecretCreden
 from planform.controllers.population import Population
 from planform.controllers.recording import Events, open_events
 from planform.controllers.sharing import ServedDefinitions, SharedComposites
+from planform.controllers.shipped_functions import BuiltInUse
 from planform.controllers.step_revisions import StepRevisions
 from planform.controllers.usages import UsageController, UsageGuard
 from planform.controllers.workbench import Workbench
@@ -101,6 +102,8 @@ class Parts:
     """See `Workbench`."""
     composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
     """What Compositions may compose here."""
+    builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
+    """For which packages the functions serve that ship with planform."""
     shards: Shards | None = None
     """Which XRs are this process' own, where several share them; all but XRs then waits for `Controllers.lead`."""
 
@@ -146,6 +149,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             shards=parts.shards,
             fleet_client=parts.fleet_client if parts.shortcuts else None,
             rights=parts.rights,
+            builtin_functions=parts.builtin_functions,
         )
         file = None if parts.data is None else parts.data / "journal.sqlite"
         journal = await stack.enter_async_context(open_journal(file, clock=parts.clock, metrics=parts.metrics))

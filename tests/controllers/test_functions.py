@@ -503,7 +503,7 @@ async def test_a_control_plane_may_leave_all_functions_to_somebody_else(
 async def test_an_unknown_runtime_is_refused_by_name(functions: Functions) -> None:
     await functions.install(f"{PACKAGE}:v1", annotations={"planform.dev/runtime": "Teleport"})
     function = await functions.until_condition("Installed", "False")
-    assert 'may be External, not "Teleport"' in condition_of(function, "Installed")["message"]  # type: ignore[index]
+    assert 'may be one of External, Package, BuiltIn, not "Teleport"' in condition_of(function, "Installed")["message"]  # type: ignore[index]
 
 
 # -- last, as a cluster's garbage collector takes its time to learn of new kinds

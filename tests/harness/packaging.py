@@ -175,7 +175,7 @@ class Installation:
     async def until_called(self, version: str, **wanted: Any) -> None:
         async def check() -> bool:
             try:
-                return bool((await self.call(**wanted))["version"] == version)
+                return bool((await self.call(**wanted)).get("version") == version)
             except (ResolutionError, FunctionUnavailable):  # it is not there yet, or is being started
                 return False
 

@@ -106,7 +106,7 @@ def test_every_step_field_that_pipelines_read_is_in_the_schema() -> None:
         ("CompositeResourceDefinition", ["xrd", "xrds"], ["ESTABLISHED", "OFFERED", "AGE"]),
         ("Composition", ["comp"], ["XR-KIND", "XR-APIVERSION", "REVISION", "AGE"]),
         ("CompositionRevision", ["comprev"], ["REVISION", "XR-KIND", "XR-APIVERSION", "XRS", "AGE"]),
-        ("Function", None, ["INSTALLED", "HEALTHY", "PACKAGE", "AGE"]),
+        ("Function", None, ["INSTALLED", "HEALTHY", "PACKAGE", "SERVED-BY", "AGE"]),
         ("Operation", ["ops"], ["SYNCED", "SUCCEEDED", "AGE"]),
         ("NopResource", None, ["READY", "SYNCED", "AGE"]),
         ("ActionSet", None, ["STATE", "PROGRESS", "RUNNING PHASE", "AGE"]),

@@ -2,6 +2,9 @@
 
 A manifest that names a published package therefore runs offline. Mirrors of those packages count as well, whatever
 registry they are in; packages of other organisations do not, even if they are called the same.
+
+A built-in has a version of its own: raise it with every change of what it answers, which a test notices by recorded
+answers (`tests/unit/test_builtin_versions.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +31,12 @@ class BuiltinName:
     deterministic: bool = True
     quick: bool = True
     """Whether it answers in this process, without waiting for another."""
+    version: str = "v1.0.0"
+    """Its own, which changes when what it answers does."""
+    like: str = ""
+    """The version of the published function that it is held against, and behaves like."""
+    published: bool = True
+    """Whether it stands for published packages of its name; else they are something else."""
 
     @property
     def module(self) -> str:
@@ -36,17 +45,22 @@ class BuiltinName:
 
 
 _NAMES: Final = (
-    BuiltinName("patch-and-transform", "composes resources from templates, patches and transforms"),
-    BuiltinName("auto-ready", "finds out which composed resources are ready"),
+    BuiltinName("patch-and-transform", "composes resources from templates, patches and transforms", like="v0.5.0"),
+    BuiltinName("auto-ready", "finds out which composed resources are ready", like="v0.7.0"),
     BuiltinName("environment-configs", "merges EnvironmentConfigs into the environment of a pipeline"),
     BuiltinName("extra-resources", "puts other resources into the context of a pipeline"),
     BuiltinName("sequencer", "creates resources one after the other, and deletes them in reverse"),
     BuiltinName(
-        "go-templating", "composes resources from Go templates", ("go-templates",), deterministic=False, quick=False
+        "go-templating",
+        "composes resources from Go templates",
+        ("go-templates",),
+        deterministic=False,
+        quick=False,
+        like="v0.12.3",
     ),
     BuiltinName("kcl", "composes resources with a KCL program", deterministic=False, quick=False),
-    BuiltinName("starlark", "composes resources with a Starlark script", quick=False),
-    BuiltinName("cel-filter", "leaves resources out where a CEL expression says so"),
+    BuiltinName("starlark", "composes resources with a Starlark script", quick=False, published=False),
+    BuiltinName("cel-filter", "leaves resources out where a CEL expression says so", like="v0.2.0"),
     BuiltinName("cel-validation", "fails a pipeline where a CEL expression does not hold"),
     BuiltinName("tag-manager", "adds tags, labels and annotations to composed resources"),
     BuiltinName("status-transformer", "sets conditions and tells events by what other conditions say"),
@@ -70,7 +84,9 @@ def find_builtin_name(reference: str) -> BuiltinName | None:
     if path and path[-1] not in _PUBLISHERS:
         return None
     entry = _BY_NAME.get(last.partition(":")[0].removeprefix(_PREFIX))
-    return entry if entry is not None and _is_carried(entry) else None
+    if entry is None or (path and not entry.published):
+        return None
+    return entry if _is_carried(entry) else None
 
 
 def list_builtins() -> Iterable[BuiltinName]:

@@ -137,6 +137,14 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="A file that says which versions of phase functions are stable, deprecated or removed here.",
 )
 @click.option(
+    "--builtin-functions",
+    type=click.Choice(["always", "matching", "never"]),
+    default="always",
+    show_default=True,
+    help="For which packages a function that ships with planform serves: all, those of the version it behaves like,"
+    " or none; the others are pulled and run.",
+)
+@click.option(
     "--tool-label",
     "tool_labels",
     multiple=True,
@@ -170,6 +178,7 @@ def controllers(**options: Any) -> None:
     from planform.app import run_loop
     from planform.cluster import ClusterSettings
     from planform.composition.revisions import TOOL_LABELS
+    from planform.controllers.shipped_functions import BuiltInUse
     from planform.reconcile.shards import parse_share
     from planform.telemetry.logs import set_up_logging
 
@@ -198,6 +207,7 @@ def controllers(**options: Any) -> None:
         otlp_endpoint=options["otlp_endpoint"],
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
+        builtin_functions=BuiltInUse(options["builtin_functions"]),
         activations=tuple(filter(None, options["activations"])),
         shortcuts=not options["debug_no_shortcuts"],
         webhook=_webhook(options, namespace),

@@ -35,6 +35,7 @@ from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import PhaseFunctions
 from planform.controllers.coexistence import require_sole_control
 from planform.controllers.sharing import PREFIX
+from planform.controllers.shipped_functions import BuiltInUse
 from planform.errors import AlreadyExists, NotFound
 from planform.features import FEATURES, FeatureGates
 from planform.memory import Searches
@@ -85,6 +86,7 @@ class ClusterSettings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
+    builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
     activations: tuple[str, ...] = ("*",)
     shortcuts: bool = True
     """See `Workbench`."""
@@ -318,6 +320,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
             poll_interval=settings.poll_interval,
             phase_functions=settings.phase_functions,
             tool_labels=settings.tool_labels,
+            builtin_functions=settings.builtin_functions,
             activations=settings.activations,
             shortcuts=settings.shortcuts,
             authority=_authority(settings, clock),

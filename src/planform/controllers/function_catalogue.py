@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
-from planform import __version__
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, PACKAGE_LABEL, SECRET
 from planform.builtin import BuiltinName, find_builtin, find_builtin_name, list_builtins
 from planform.builtin.compiled import CompiledFunction
 from planform.client.informer import Change, Informer
 from planform.client.waits import time_limit
+from planform.controllers.shipped_functions import stand_in
 from planform.controllers.workbench import Workbench
 from planform.functions.endpoints import Endpoint, InProcess, Remote
 from planform.functions.errors import FunctionUnavailable
@@ -83,6 +83,8 @@ class _Function(NamedTuple):
 
     package: str
     runs_elsewhere: bool
+    builtin: str = ""
+    """The built-in that stands in for its package, if any does."""
     is_automatic: bool = True
     history: int = 1
     deactivates: bool = False
@@ -204,9 +206,11 @@ class LiveFunctions:
             self._functions.pop(name, None)
         else:
             spec, annotations = change.object.get("spec") or {}, _annotations(change.object)
+            builtin = stand_in(str(spec.get("package") or ""), annotations, self._bench.builtin_functions)
             self._functions[name] = _Function(
                 str(spec.get("package") or ""),
                 runs_elsewhere(annotations),
+                builtin.name if builtin is not None else "",
                 spec.get("revisionActivationPolicy") != "Manual",
                 int(spec.get("revisionHistoryLimit", 1)),
                 spec.get("inUsePolicy") == "Deactivate",
@@ -226,10 +230,9 @@ class LiveFunctions:
         function, known = self._functions.get(name), self._builtins[name]
         if function is None:
             return True
-        builtin = find_builtin_name(function.package)
         return (
-            builtin is not None
-            and known.endpoint == InProcess(builtin.name)
+            bool(function.builtin)
+            and known.endpoint == InProcess(function.builtin)
             and not function.runs_elsewhere
             and not any(rule.rewrite and rule.longest_match(function.package) for rule in self._rules.values())
         )
@@ -302,7 +305,7 @@ class LiveFunctions:
             if builtin is None:  # a later release had it
                 endpoint = None
             else:
-                digest, deterministic = builtin_digest(builtin.name), builtin.deterministic
+                digest, deterministic = builtin_digest(builtin), builtin.deterministic
                 quick = builtin.quick
         version = _version(
             function,
@@ -408,9 +411,9 @@ def names_of(builtin: BuiltinName) -> tuple[str, ...]:
     return (*names, *(_PREFIX + name for name in names))
 
 
-def builtin_digest(name: str) -> str:
-    """A built-in's behaviour is that of this release, whatever revision stands for it."""
-    return f"builtin:{name}:{__version__}"
+def builtin_digest(builtin: BuiltinName) -> str:
+    """What a built-in answers is that of its own version, whatever revision stands for it."""
+    return f"builtin:{builtin.name}:{builtin.version}"
 
 
 @asynccontextmanager
@@ -490,7 +493,7 @@ def _builtin(name: str, entry: BuiltinName) -> _Served:
     version = Version(
         name,
         BUILTIN_REVISION,
-        digest=builtin_digest(entry.name),
+        digest=builtin_digest(entry),
         capabilities=frozenset(BUILTIN_CAPABILITIES),
         deterministic=entry.deterministic,
         quick=entry.quick,

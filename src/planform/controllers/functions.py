@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
-from planform.builtin import find_builtin
+from planform.builtin import BuiltinName, find_builtin
 from planform.client.informer import ObjectKey
 from planform.client.waits import time_limit
 from planform.composition.xr import XrCondition
@@ -30,14 +30,17 @@ from planform.controllers.packages.controller import (
     condition_of_type,
     is_automatic,
 )
+from planform.controllers.shipped_functions import SERVED, difference, stand_in
 from planform.controllers.workbench import Workbench
 from planform.errors import Forbidden, NotFound
 from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION, FunctionUnavailable, mebibytes
 from planform.packages.endpoints import (
+    BUILT_IN,
     ENDPOINT_ANNOTATION,
     EXTERNAL,
     LARGEST_ANSWER,
     RUNTIME_ANNOTATION,
+    RUNTIMES,
     TLS_SECRET_ANNOTATION,
     TLS_SERVER_NAME_ANNOTATION,
     builtin_endpoint,
@@ -76,6 +79,13 @@ class Packaging:
     contents: PackageContents
     host: RuntimeHost | KubernetesHost
     lock: LockController | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionContent(Content):
+    """What a Function means now: perhaps a function that ships with planform."""
+
+    builtin: BuiltinName | None = None
 
 
 class FunctionController(PackageController):
@@ -139,21 +149,28 @@ class FunctionController(PackageController):
     async def _content(self, package: Object, revisions: Mapping[str, Object]) -> Content:
         reference, annotations = str(package["spec"]["package"]), annotations_of(package)
         runtime = annotations.get(RUNTIME_ANNOTATION)
-        if runtime not in (None, EXTERNAL):
-            raise NotInstallable(f'the annotation {RUNTIME_ANNOTATION} may be {EXTERNAL}, not "{runtime}"')
+        if runtime not in (None, *RUNTIMES):
+            known = ", ".join(RUNTIMES)
+            raise NotInstallable(f'the annotation {RUNTIME_ANNOTATION} may be one of {known}, not "{runtime}"')
         if max_answer_size_of(annotations) is None:
             raise NotInstallable(
                 f"the annotation {MAX_ANSWER_SIZE_ANNOTATION} must be a quantity such as 16Mi,"
                 f' not "{annotations[MAX_ANSWER_SIZE_ANNOTATION]}"; at most {mebibytes(LARGEST_ANSWER)}'
             )
         if ENDPOINT_ANNOTATION in annotations:
-            return Content(content_of(reference, annotations[ENDPOINT_ANNOTATION]))
+            return _elsewhere(content_of(reference, annotations[ENDPOINT_ANNOTATION]))
         if runtime == EXTERNAL:
-            return Content(content_of(reference, EXTERNAL))
-        if find_builtin(reference) is not None and not await self._is_rewritten(reference):
-            return Content(content_of(reference))
+            return _elsewhere(content_of(reference, EXTERNAL))
+        builtin = stand_in(reference, annotations, self._bench.builtin_functions)
+        if builtin is not None and (runtime == BUILT_IN or not await self._is_rewritten(reference)):
+            told = {"servedBy": f"built-in {builtin.name} {builtin.version}"}
+            return FunctionContent(content_of(reference), told=told, builtin=builtin)
+        if runtime == BUILT_IN:
+            raise NotInstallable(
+                f'"{reference}" is no function that ships with planform (planform function list --all)'
+            )
         if self._external:
-            return Content(content_of(reference, EXTERNAL))
+            return _elsewhere(content_of(reference, EXTERNAL))
         if self._packaging is None:
             raise NotInstallable(
                 f'"{reference}" is not a built-in function, and this control plane has no directory to pull packages'
@@ -161,11 +178,12 @@ class FunctionController(PackageController):
                 f" the annotation {ENDPOINT_ANNOTATION}: HOST:PORT"
             )
         try:
-            return await self._packaging.contents.content(package, revisions)
+            content = await self._packaging.contents.content(package, revisions)
         except InvalidReference as error:
             raise NotInstallable(
                 f'"{reference}" is not a built-in function, and no package: {error.message}'
             ) from error
+        return replace(content, told={**content.told, "servedBy": "package"})
 
     async def _is_rewritten(self, reference: str) -> bool:
         """Whether a rule for images says where the package is: who says so wants that one, and not what we ship."""
@@ -318,8 +336,14 @@ class FunctionController(PackageController):
         return {"activeRevisions": shown, "endpoint": shown[0]["endpoint"] if shown else ""}
 
     def _conditions(
-        self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined]
+        self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined], content: Content
     ) -> Sequence[XrCondition]:
+        return [*self._limit_exceeded(package, revisions, examined), *self._package_served(package, content)]
+
+    def _limit_exceeded(
+        self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined]
+    ) -> list[XrCondition]:
+        """Whether more are active than the Function asks for, because they are used."""
         name, limit = package["metadata"]["name"], self._limit(package["spec"])
         known = [
             known_of(each, works=not examined[each_name].problem, users=examined[each_name].users)
@@ -336,6 +360,19 @@ class FunctionController(PackageController):
             f" once nothing uses them, or at once with inUsePolicy: Deactivate"
         )
         return [XrCondition(LIMIT_EXCEEDED, "True", "RevisionsInUse", message)]
+
+    def _package_served(self, package: Object, content: Content) -> list[XrCondition]:
+        """Whether what serves is the version that the package names; told once as an event if it is not."""
+        reference, before = str(package["spec"]["package"]), condition_of_type(package, SERVED)
+        builtin = content.builtin if isinstance(content, FunctionContent) else None
+        if builtin is None:
+            return [XrCondition(SERVED, "True", "PackageServes")] if before else []
+        problem = difference(builtin, reference)
+        if not problem:
+            return [XrCondition(SERVED, "True", "BuiltInAlike")] if before or "/" in reference else []
+        if before.get("message") != problem:
+            self._bench.events.record(package, "Warning", "BuiltInServes", problem, by=self._name)
+        return [XrCondition(SERVED, "False", "BuiltInServes", problem)]
 
     async def _settle(self, package: Object, current: str, revisions: dict[str, Object], content: Content) -> bool:
         before = set(revisions)
@@ -363,6 +400,10 @@ def _in_use(xrs: int, phases: int) -> XrCondition:
     if phases:
         return XrCondition("InUse", "True", "BoundToPhases", "phases of Blueprints or ActionSets are bound to it")
     return XrCondition("InUse", "False", "NotChosen")
+
+
+def _elsewhere(identity: str) -> Content:
+    return Content(identity, told={"servedBy": "external"})
 
 
 def _users_of(compositions: Iterable[str]) -> str:

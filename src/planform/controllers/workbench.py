@@ -12,6 +12,7 @@ from planform.client.rights import NoRights, Rights
 from planform.client.waits import Backoff
 from planform.clock import Clock, timestamp
 from planform.controllers.recording import Events
+from planform.controllers.shipped_functions import BuiltInUse
 from planform.features import FeatureGates
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.gate import Gate
@@ -46,6 +47,9 @@ class Workbench:
 
     shards: Shards | None = None
     """Which XRs are this process' own, where several share them."""
+
+    builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
+    """For which packages the functions serve that ship with planform."""
 
     fleet_client: Client | None = None
     """What is asked about XRs and what they compose, if not the same: one that remembers, where reads are requests."""

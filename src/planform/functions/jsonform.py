@@ -43,6 +43,21 @@ def request_from_json(document: Any) -> FunctionRequest:
     )
 
 
+def request_to_json(request: FunctionRequest) -> Object:
+    """A request without what is empty; credentials are left out, which nobody should write down."""
+    document: Object = {
+        "meta": {"tag": request.tag} if request.tag else {},
+        "observed": _state_json(request.observed),
+        "desired": _state_json(request.desired),
+        "input": request.input,
+        "context": request.context,
+        "requiredResources": _required_json(request.required_resources),
+        "extraResources": _required_json(request.extra_resources),
+        "requiredSchemas": {name: {"openapiV3": schema} for name, schema in request.required_schemas.items()},
+    }
+    return {name: value for name, value in document.items() if value}
+
+
 def response_to_json(response: FunctionResponse) -> Object:
     """A response without what is empty."""
     meta: Object = {"tag": response.tag}
@@ -138,6 +153,10 @@ def _required(whole: _Fields, name: str) -> dict[str, list[Resource]]:
 
 def _credentials(fields: _Fields) -> Mapping[str, bytes]:
     return fields.part("credentialData").bytes("data")
+
+
+def _required_json(required: Mapping[str, list[Resource]]) -> Object:
+    return {key: {"items": [_resource_json(each) for each in items]} for key, items in required.items()}
 
 
 def _state_json(state: State) -> Object:

@@ -23,6 +23,12 @@ RUNTIME_ANNOTATION: Final = "planform.dev/runtime"
 EXTERNAL: Final = "External"
 """The runtime of a function that somebody else runs, and whose address they write to its revision's status."""
 
+PACKAGE: Final = "Package"
+"""The runtime of a function whose package is pulled and run, though planform ships one that could stand in for it."""
+BUILT_IN: Final = "BuiltIn"
+"""The runtime of a function that planform ships, whatever version of its package is named."""
+RUNTIMES: Final = (EXTERNAL, PACKAGE, BUILT_IN)
+
 TLS_SECRET_ANNOTATION: Final = "planform.dev/tls-secret"
 TLS_SERVER_NAME_ANNOTATION: Final = "planform.dev/tls-server-name"
 LARGEST_ANSWER: Final = 1 << 30
@@ -61,7 +67,8 @@ class Serving:
 
 def runs_elsewhere(annotations: Mapping[str, str]) -> bool:
     """Whether somebody else runs the function, whatever its package is."""
-    return ENDPOINT_ANNOTATION in annotations or RUNTIME_ANNOTATION in annotations
+    runtime = annotations.get(RUNTIME_ANNOTATION)
+    return ENDPOINT_ANNOTATION in annotations or runtime not in (None, PACKAGE, BUILT_IN)
 
 
 def max_answer_size_of(annotations: Mapping[str, str]) -> int | None:

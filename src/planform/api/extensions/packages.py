@@ -77,11 +77,13 @@ def function() -> Object:
         required=["name", "revision"],
     )
     told = {
+        "servedBy": text("What serves: the package, a function that ships with planform, or somebody else."),
         "endpoint": text("Where the newest active revision serves."),
         "activeRevisions": many("The revisions that serve, newest first.", active),
     }
     schema = _package("A function that pipelines can call, installed from a package.", fields, told, [limits])
-    return _served(FUNCTION.kind, schema, _PACKAGE_COLUMNS, "pkg", beta=True)
+    columns = [*_PACKAGE_COLUMNS, column("SERVED-BY", ".status.servedBy")]
+    return _served(FUNCTION.kind, schema, columns, "pkg", beta=True)
 
 
 def provider() -> Object:

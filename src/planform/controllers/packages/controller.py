@@ -184,7 +184,7 @@ class PackageController:
         return {}
 
     def _conditions(
-        self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined]
+        self, package: Object, revisions: Mapping[str, Object], examined: Mapping[str, Examined], content: Content
     ) -> Sequence[XrCondition]:
         """What else to say in the package's conditions."""
         return ()
@@ -347,7 +347,7 @@ class PackageController:
         message = "; ".join(sick)
         healthy = health("Healthy", message if examined[current].problem else "", remark=message)
         told = await self._told(package, revisions, examined)
-        more = self._conditions(package, revisions, examined)
+        more = self._conditions(package, revisions, examined, content)
         await self._set_status(
             package,
             [installed, healthy, *more],

@@ -26,12 +26,12 @@ from planform.api.names import (
     PROVIDER_REVISION,
     SECRET,
 )
-from planform.builtin import find_builtin
 from planform.client.informer import Change, ObjectKey
 from planform.client.protocol import Client
 from planform.client.waits import time_limit
 from planform.composition.xr import XrCondition
 from planform.controllers.packages.contents import PackageContents
+from planform.controllers.shipped_functions import stand_in
 from planform.controllers.workbench import Workbench
 from planform.controllers.writing import merge, set_status
 from planform.errors import AlreadyExists, NotFound, PlanformError
@@ -282,7 +282,8 @@ class LockController:
         """The versions there are; a function that ships with planform is whatever is asked for, unless a rule says
         where else it is to be had from."""
         source = self._contents.source
-        is_ours = need.kind == FUNCTION.kind and find_builtin(need.source) is not None
+        use = self._bench.builtin_functions
+        is_ours = need.kind == FUNCTION.kind and stand_in(need.source, {}, use) is not None
         if is_ours and not await source.is_rewritten(need.source):
             return list(_mentioned(need))
         return await source.versions(need.source, pull_secrets=pull_secrets)
