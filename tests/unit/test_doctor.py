@@ -261,3 +261,14 @@ def test_a_directory_of_manifests_is_examined_by_command(tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert "Composition.apiextensions.crossplane.io apps: runs as a step of patch-and-transform" in done.output
     assert "CompositeResourceDefinition.apiextensions.crossplane.io: 1 works unchanged" in done.output
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_examined(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("{{ not yaml }}: [")
+    (tmp_path / "b.yaml").write_text("kind: Nameless\n---\n- no\n- object\n")
+    legacy = a_composition(resources=[{}])
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(legacy))
+    done = CliRunner().invoke(root, ["doctor", str(tmp_path), "-o", "json"])
+    told = json.loads(done.stdout)
+    assert [Path(one.split(",")[0].split(":")[0]).name for one in told["unread"]] == ["a.yaml", "b.yaml", "b.yaml"]
+    assert any("Composition" in finding["about"] for finding in told["findings"])

@@ -78,12 +78,14 @@ def test_a_directory_gives_the_yaml_files_directly_in_it(run: Run) -> None:
     assert run("render", "xr.yaml", "composition.yaml", "functions").code == 0
 
 
-def test_a_package_that_is_not_built_in_says_how_to_run_it(run: Run) -> None:
+def test_a_package_that_cannot_be_had_says_how_to_run_the_function_otherwise(run: Run) -> None:
     other = function("function-other")
-    other["spec"]["package"] = "registry.example.org/acme/function-other:v1"
+    other["spec"]["package"] = "127.0.0.1:9/acme/function-other:v1"
     write("functions.yaml", other)
+    write("composition.yaml", composition({"step": "other", "functionRef": {"name": "function-other"}}))
     ran = run("render", "xr.yaml", "composition.yaml", "functions.yaml")
-    assert "not built in" in ran.err
+    assert ran.code == 1
+    assert "127.0.0.1:9" in ran.err
     assert "--function function-other=HOST:PORT" in ran.err
 
 

@@ -207,4 +207,4 @@ def test_package_without_a_program_for_this_machine_cannot_be_rendered(run: Run,
     write("composition.yaml", composition({"step": "greet", "functionRef": {"name": "greet"}}))
     ran = run("render", "xr.yaml", "composition.yaml", "--function", f"greet={data['file']}")
     assert ran.code == 1
-    assert "a program that runs as container, not one that runs as a process" in ran.err
+    assert "the package does not say which program to run: its image has no entrypoint" in ran.err

@@ -69,7 +69,8 @@ def doctor(
     if files:
         from planform.cli.manifests import read_manifests
 
-        seen = Read(objects=read_manifests(files, generated_names=True))
+        seen = Read()
+        seen.objects = read_manifests(files, generated_names=True, unread=seen.unread)
         patient = Patient(seen.objects, now, is_live=False)
     else:
         seen = run(kubeconfig, context, lambda connected: read_plane(connected, namespace, now))
@@ -118,7 +119,7 @@ async def _take(connected: Connected, kind: GroupVersionKind, seen: Read, into: 
     except NotFound:
         return  # it is not served here
     except Forbidden:
-        seen.unread.append(f"{kind.kind}.{kind.group}" if kind.group else kind.kind)
+        seen.unread.append(f"{kind.kind}.{kind.group} (not allowed)" if kind.group else f"{kind.kind} (not allowed)")
 
 
 async def _look_at_cluster(connected: Connected, namespace: str, seen: Read) -> None:
@@ -195,4 +196,4 @@ def _show(findings: Sequence[Finding], unread: Sequence[str], output: str) -> No
     if not findings:
         click.echo("Nothing of a control plane is there.")
     for what in unread:
-        say(f"not allowed to read: {what}")
+        say(f"not read: {what}")

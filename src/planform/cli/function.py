@@ -153,8 +153,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def test(reference: str, request_file: Path, expect: Path | None, repeat: int, timeout: float) -> None:
     """Send REQUEST (JSON or YAML, may be partial) to a function and print its response as JSON.
 
-    REFERENCE is a Python file, an executable, an address or a built-in's name. Exits with 1 if the response is fatal,
-    is not what was expected, or differs between repeats.
+    REFERENCE is a Python file, an executable, an address, a built-in's name, or a package: a file, or its name in a
+    registry. A package is run as the control plane runs it. Exits with 1 if the response is fatal, is not what was
+    expected, or differs between repeats.
     """
     [called] = functions_from([], [f"function={reference}"])
     responses = asyncio.run(_ask(called, request_file, repeat, timeout))

@@ -1,6 +1,6 @@
-"""Functions on an author's machine: built in, at an address, a Python file, an executable, or a package of either.
+"""Functions on an author's machine: built in, at an address, a Python file, an executable, or a package.
 
-Never a container.
+What a package holds is run as the control plane runs it: a process, a container, or a program for each call.
 
 Only what a pipeline uses is started, all of it at once; everything is stopped at the end, also after Ctrl-C.
 """
@@ -8,12 +8,11 @@ Only what a pipeline uses is started, all of it at once; everything is stopped a
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -22,7 +21,7 @@ from planform.api.kinds import Object
 from planform.builtin import find_builtin
 from planform.composition.modes import pipeline_of
 from planform.errors import UsageError
-from planform.functions.endpoints import FixedEndpoints, Remote
+from planform.functions.endpoints import Remote
 from planform.functions.errors import FunctionUnavailable
 from planform.functions.inprocess import InProcessRunner
 from planform.functions.resolution import Catalogue, Version
@@ -32,7 +31,7 @@ from planform.packages.errors import InvalidReference
 from planform.packages.references import parse_reference
 
 if TYPE_CHECKING:
-    from planform.packages.payloads import Command
+    from planform.packages.runtimes.host import RuntimeHost
 
 Runtime = Literal["builtin", "address", "python", "executable", "package"]
 
@@ -101,12 +100,14 @@ def _from_document(name: str, document: Object, extra: Mapping[str, str]) -> Loc
         return LocalFunction(name, "executable", command, **more)
     package = str(spec.get("package") or spec.get("image") or name)
     builtin = find_builtin(package) or find_builtin(name)
-    if builtin is None:
-        raise UsageError(
-            f'function "{name}" ({package}) is not built in, and no container is started here',
-            hint=f"run it yourself and say --function {name}=HOST:PORT, or give a file: --function {name}=FILE.py",
-        )
-    return LocalFunction(name, "builtin", builtin.name, **more)
+    if builtin is not None:
+        return LocalFunction(name, "builtin", builtin.name, **more)
+    if _names_package(package):
+        return LocalFunction(name, "package", package, **more)
+    raise UsageError(
+        f'function "{name}" ({package}) is not built in, and "{package}" is no package of a registry',
+        hint=f"run it yourself and say --function {name}=HOST:PORT, or give a file: --function {name}=FILE.py",
+    )
 
 
 def _from_word(name: str, where: str) -> LocalFunction:
@@ -210,32 +211,48 @@ async def running(functions: Sequence[LocalFunction]) -> AsyncIterator[LocalRunn
         return
     from planform.functions.grpc_transport import GrpcRunner
 
+    started = [function for function in remote if function.runtime != "package"]
+    packaged = [function for function in remote if function.runtime == "package"]
     processes: list[asyncio.subprocess.Process] = []
     with tempfile.TemporaryDirectory(prefix="planform-functions-") as scratch:
         try:
-            addresses = await asyncio.gather(*(_address(function, processes, Path(scratch)) for function in remote))
-            endpoints = {function.id: Remote(address) for function, address in zip(remote, addresses, strict=True)}
-            async with GrpcRunner(FixedEndpoints(endpoints)) as runner:
-                yield LocalRunner(by_id, runner)
+            async with AsyncExitStack() as stack:
+                host = await stack.enter_async_context(_host(packaged, Path(scratch))) if packaged else None
+                addresses = await asyncio.gather(*(_address(function, processes) for function in started))
+                known = {function.id: Remote(address) for function, address in zip(started, addresses, strict=True)}
+                runner: FunctionRunner = await stack.enter_async_context(GrpcRunner(_LocalEndpoints(known, host)))
+                yield LocalRunner(by_id, runner if host is None else host.runner(runner))
         finally:
             await _stop(processes)
 
 
-async def _address(function: LocalFunction, processes: list[asyncio.subprocess.Process], scratch: Path) -> str:
+def _host(packaged: Sequence[LocalFunction], scratch: Path) -> AbstractAsyncContextManager[RuntimeHost]:
+    """What runs packages is imported only now: most renders need none of it."""
+    from planform.cli.packaged_functions import hosted
+
+    return hosted(packaged, scratch)
+
+
+class _LocalEndpoints:
+    """Addresses that are known from the start, and those of what a runtime host runs."""
+
+    def __init__(self, known: Mapping[str, Remote], host: RuntimeHost | None) -> None:
+        self._known = known
+        self._host = host
+
+    def endpoint(self, revision: FunctionRevision, /) -> Remote | None:
+        return self._known.get(revision.name) or (self._host.remote(revision.name) if self._host else None)
+
+
+async def _address(function: LocalFunction, processes: list[asyncio.subprocess.Process]) -> str:
     """Where the function serves, after starting it if need be."""
     if function.runtime == "address":
         return function.where if "://" in function.where or ":/" in function.where else f"dns:///{function.where}"
     port = _free_port()
     address = f"127.0.0.1:{port}"
     serve = ["--insecure", "--address", address]
-    command = await _command(function, scratch)
     process = await asyncio.create_subprocess_exec(
-        *command.arguments,
-        *serve,
-        cwd=command.directory,
-        env={**os.environ, **command.environment},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        *_command(function), *serve, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
     processes.append(process)
     try:
@@ -246,25 +263,10 @@ async def _address(function: LocalFunction, processes: list[asyncio.subprocess.P
     return f"dns:///{address}"
 
 
-async def _command(function: LocalFunction, scratch: Path) -> Command:
-    from planform.packages.payloads import Command
-
+def _command(function: LocalFunction) -> Sequence[str]:
     if function.runtime == "python":
-        return Command((sys.executable, "-m", "planform_sdk", "serve", function.where), Path())
-    if function.runtime == "executable":
-        return Command(tuple(function.where.split()), Path())
-    return await _unpacked(function, scratch)
-
-
-async def _unpacked(function: LocalFunction, scratch: Path) -> Command:
-    """The program of a package. What it takes to fetch one is imported only now: most renders need none of it."""
-    from planform.cli.package_access import find_image, is_file, package_cache
-    from planform.packages.blobs import BlobStore
-    from planform.packages.payloads import unpack_process
-
-    blobs = BlobStore(scratch / "blobs") if is_file(function.where) else package_cache()
-    image = await find_image(function.where, blobs)
-    return await asyncio.to_thread(unpack_process, image, scratch / function.id)
+        return (sys.executable, "-m", "planform_sdk", "serve", function.where)
+    return function.where.split()
 
 
 async def _listening(function: LocalFunction, process: asyncio.subprocess.Process, port: int) -> None:

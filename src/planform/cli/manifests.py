@@ -19,28 +19,41 @@ ENDINGS = (".yaml", ".yml", ".json")
 TEST_GROUP = "test.planform.dev"
 
 
-def read_manifests(files: Sequence[str], *, generated_names: bool = False) -> list[Object]:
+def read_manifests(
+    files: Sequence[str], *, generated_names: bool = False, unread: list[str] | None = None
+) -> list[Object]:
     """Every object in the files, what others depend on first; raises UsageError with file and document number.
 
-    With `generated_names`, an object may leave its name to the server.
+    With `generated_names`, an object may leave its name to the server. With `unread`, what is no object is noted there
+    and left out; files that do not exist are an error all the same.
     """
-    objects = [obj for name in files for obj in _objects(name, generated_names)]
-    if not objects:
+    objects = [obj for name in files for obj in _objects(name, generated_names, unread)]
+    if not objects and not unread:
         raise UsageError(f"no objects in {', '.join(_shown(name) for name in files)}")
     return sorted(objects, key=lambda obj: _FIRST.index(obj["kind"]) if obj["kind"] in _FIRST else len(_FIRST))
 
 
-def _objects(name: str, generated_names: bool) -> Iterator[Object]:
+def _objects(name: str, generated_names: bool, unread: list[str] | None) -> Iterator[Object]:
     in_directory = Path(name).is_dir()
     for path, text in _texts(name):
         try:
             documents = yamlish.load_all(text, strict=True)
         except ValueError as error:
-            raise UsageError(f"{path}: {error}") from error
+            _note_or_raise(UsageError(f"{path}: {error}"), unread)
+            continue
         for number, document in enumerate(documents, start=1):
             if document is None or (in_directory and _is_test(document)):
                 continue
-            yield from _checked(document, f"{path}, document {number}", generated_names)
+            try:
+                yield from list(_checked(document, f"{path}, document {number}", generated_names))
+            except UsageError as error:
+                _note_or_raise(error, unread)
+
+
+def _note_or_raise(error: UsageError, unread: list[str] | None) -> None:
+    if unread is None:
+        raise error
+    unread.append(error.message)
 
 
 def _is_test(document: Any) -> bool:

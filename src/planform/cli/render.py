@@ -122,9 +122,9 @@ class Options:
 def render(files: tuple[Path, ...], observed_resources: str | None, watching: bool, **flags: Any) -> None:
     """Show what a composition makes of an XR: `planform render XR COMPOSITION FUNCTIONS`.
 
-    Files are recognised by kind, so their order does not matter. Functions are built in, run from a Python file or an
-    executable, or are called at an address; no container is started. Exits with 3 if a step of the pipeline failed,
-    after printing how far it came.
+    Files are recognised by kind, so their order does not matter. Functions are built in, run from a Python file, an
+    executable or a package (as the control plane runs it: a process, or a container where runc is installed), or are
+    called at an address. Exits with 3 if a step of the pipeline failed, after printing how far it came.
     """
     if observed_resources in ("json", "yaml"):
         flags["output"], observed_resources = observed_resources, None

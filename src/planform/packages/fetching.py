@@ -42,7 +42,7 @@ from planform.packages.image_config import (
     parse_image_config,
 )
 from planform.packages.references import parse_reference
-from planform.packages.runtimes.executables import Executable, Way
+from planform.packages.runtimes.executables import Executable
 
 if TYPE_CHECKING:
     from planform.packages.registry import Registry
@@ -251,36 +251,16 @@ class RegistryPackages:
     def _unpacked(self, digest: str, image: Image) -> Fetched:
         """Unpack the program's files; a crash or a power cut leaves nothing that looks whole and is not."""
         from planform.packages.durability import make_durable
-        from planform.packages.extraction import extract_image
-        from planform.packages.payloads import PAYLOAD_ROOT, RuntimeKind, command_in, payload_of, unpack_process
+        from planform.packages.unpacking import unpack_program
         from planform.packages.xpkg import read_package
 
         make_private_directory(self._files)
-        package, payload = read_package(image), payload_of(image)
-        if payload is None or not self._unpacks:
+        package = read_package(image)
+        if not self._unpacks:
             return Fetched(digest, package, None)
-        root = self._files / _hex(digest)
-        if not root.is_dir():
-            fresh = self._files / f".{_hex(digest)}.new"
-            shutil.rmtree(fresh, ignore_errors=True)
-            try:
-                if payload.kind is RuntimeKind.PROCESS:
-                    unpack_process(image, fresh)
-                else:
-                    extract_image(image, fresh)
-                make_durable(fresh)
-                fresh.rename(root)
-            finally:
-                shutil.rmtree(fresh, ignore_errors=True)  # if it was refused
-        if payload.kind is RuntimeKind.PROCESS:
-            command = command_in(payload, root / PAYLOAD_ROOT)
-            executable = Executable(
-                Way.PROCESS, root, command.arguments, dict(command.environment), str(command.directory)
-            )
-        else:
-            way = Way.CONTAINER if payload.kind is RuntimeKind.CONTAINER else Way.CONTAINER_ONESHOT
-            executable = _in_container(way, root, image.settings)
-        return Fetched(digest, package, executable)
+        return Fetched(
+            digest, package, unpack_program(image, self._files / _hex(digest), before_it_counts=make_durable)
+        )
 
     async def _pull(self, located: Located, policy: str, pull_secrets: Sequence[str]) -> Image:
         from planform.packages.registry import PullPolicy
@@ -336,12 +316,6 @@ class RegistryPackages:
 
     async def _rules(self) -> list[Any]:
         return [parse_image_config(each) for each in (await self._client.list(IMAGE_CONFIG)).items]
-
-
-def _in_container(way: Way, root: Path, settings: Mapping[str, Any]) -> Executable:
-    entrypoint = (*(settings.get("Entrypoint") or ()), *(settings.get("Cmd") or ()))
-    variables = dict(str(each).partition("=")[::2] for each in settings.get("Env") or ())
-    return Executable(way, root, tuple(map(str, entrypoint)), variables, str(settings.get("WorkingDir") or ""))
 
 
 def _hex(digest: str) -> str:

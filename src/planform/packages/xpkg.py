@@ -176,7 +176,9 @@ def package_of(documents: Iterable[tuple[str, Any]]) -> Package:
             objects.append(document)
         else:
             named = f"{kind.kind} of {kind.api_version}" if kind.kind and kind.version else "an object without kind"
-            raise InvalidPackage(f"{where} is {named}, which no package can bring")
+            meant = kind.group.startswith("meta.") and kind.kind in tuple(PackageKind)
+            hint = f"what a package is stands in {META_GROUP}/v1" if meant else None
+            raise InvalidPackage(f"{where} is {named}, which no package can bring", hint=hint)
         if len(objects) > MOST_OBJECTS:
             raise PackageTooLarge(f"the package has more than {MOST_OBJECTS} objects")
     if not metas:
