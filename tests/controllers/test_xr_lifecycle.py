@@ -14,6 +14,7 @@ from planform.api.names import (
     RECONCILE_REQUESTED_ANNOTATION,
     XRD,
 )
+from planform.composition.xr import machinery
 from planform.controllers.workbench import Workbench
 from tests.controllers.composing import (
     CONFIG_MAP,
@@ -23,6 +24,7 @@ from tests.controllers.composing import (
     annotated,
     config_map,
     from_xr,
+    script,
     templates,
 )
 from tests.harness.planes import condition_of, eventually, read, until_condition
@@ -85,6 +87,48 @@ async def test_a_request_to_reconcile_runs_the_functions_once_and_is_acknowledge
         await platform.merge(xr, annotated(**{RECONCILE_REQUESTED_ANNOTATION: "second"}))
         await platform.at_rest(xr)
         assert await platform.runs(xr) == runs and await platform.composed(xr) == composed
+
+
+FAILING = "def main(req):\n    fail('not today')\n"
+
+
+async def test_a_request_to_reconcile_is_acknowledged_also_if_the_pipeline_fails_or_there_is_none(
+    bench: Workbench, unique: str
+) -> None:
+    async with a_platform(bench, unique) as platform:
+        await platform.compose(script(FAILING))
+        failing = await platform.failed(await platform.create("failing"), "not today")
+        lost = await platform.failed(await platform.create("lost", compositionRef={"name": "nowhere"}), "nowhere")
+        for xr in (failing, lost):
+            runs = await platform.runs(xr)
+            await platform.merge(xr, annotated(**{RECONCILE_REQUESTED_ANNOTATION: "now"}))
+            await platform.until(xr, lambda xr: xr["status"].get("lastHandledReconcileAt") == "now", "it was handled")
+            assert xr is lost or await platform.runs(xr) > runs
+
+
+async def test_an_xr_says_what_it_is_composed_by_also_if_nothing_comes_of_it(bench: Workbench, unique: str) -> None:
+    """By its functions, by what they want, by a function that is missing, or by a revision that is not valid."""
+    nobody: Object = {"step": "ask", "functionRef": {"name": f"function-{unique}"}}
+    nameless = script("def main(req):\n    return {'desired': {'resources': {'a': {'resource': {'kind': 'X'}}}}}\n")
+    refused = {**config_map("a"), "data": {"x": 1}}
+    cases = {
+        "fails": [script(FAILING)],
+        "wants": [templates(config_map("a")), nameless],
+        "refused": [templates(refused)],
+        "missing": [nobody],
+    }
+    async with a_platform(bench, unique) as platform:
+        xrs = {}
+        for case, steps in cases.items():
+            wanted = platform.composition(*steps, name=f"{unique}-{case}", labels={"case": case})
+            await platform.client.apply(wanted, manager="author", force=True)
+            selector = {"matchLabels": {"case": case}}
+            xrs[case] = await platform.create(case, compositionSelector=selector)
+        for case, xr in xrs.items():
+            found = machinery(await platform.failed(xr, ""), "modern")
+            assert found["compositionRef"] == {"name": f"{unique}-{case}"}
+            [revision] = await platform.revisions(f"{unique}-{case}")
+            assert found["compositionRevisionRef"] == {"name": revision["metadata"]["name"]}
 
 
 async def test_an_xr_is_polled_as_often_as_it_asks_but_at_most_once_a_second(bench: Workbench, unique: str) -> None:

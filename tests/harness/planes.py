@@ -69,9 +69,9 @@ async def embedded_bench(
 
 
 @asynccontextmanager
-async def kubernetes_bench(cluster: RealKubernetes) -> AsyncIterator[Workbench]:
+async def kubernetes_bench(cluster: RealKubernetes, *, clock: Clock | None = None) -> AsyncIterator[Workbench]:
     """A real cluster, which other tests use as well: names and API groups must be a test's own."""
-    clock, rng, metrics = SystemClock(), Random(7), Registry()
+    clock, rng, metrics = clock or SystemClock(), Random(7), Registry()
     connection = find_connection(clock=clock, path=cluster.kubeconfig)
     async with KubernetesClient(connection, clock=clock, rng=rng) as client:
         await ensure_crds(client, clock=clock)

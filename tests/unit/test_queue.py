@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from planform.client.waits import Backoff, TimeLimits, time_limit
 from planform.clock import SystemClock, VirtualClock
-from planform.reconcile.queue import ANY_VERSION, IDLE, PATIENCE, Priority, QueueClosed, WorkQueue
+from planform.reconcile.queue import ANY_VERSION, FED_BY_ITSELF, IDLE, PATIENCE, Priority, QueueClosed, WorkQueue
 
 NO_JITTER = Backoff(first=1, most=30, jitter=0)
 
@@ -463,3 +463,92 @@ async def test_a_queue_is_as_urgent_as_the_most_urgent_key_that_it_could_hand_ou
         assert queue.urgency == priority
     await queue.get()
     assert queue.urgency == Priority.NORMAL
+
+
+# -- what was written for a key
+
+
+def attempt(queue: WorkQueue[str], *own: float, fails: bool = False) -> None:
+    """Work on the only key that is ready, of which the watch tells while it is in hand, as a local engine's does."""
+    key = queue.get_nowait()
+    for version in own:
+        queue.add_after(key, 0, change=version)
+    if fails:
+        queue.add_rate_limited(key)
+    else:
+        queue.forget(key)
+    queue.done(key, own=own)
+
+
+async def test_what_a_failed_attempt_wrote_brings_its_key_back_only_after_the_backoff() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    queue.add("a")
+    attempts, version = 0, 0
+    for _ in range(600):
+        while queue:
+            attempts, version = attempts + 1, version + 2
+            attempt(queue, version, version + 1, fails=True)
+            queue.add_after("a", 0, change=version)  # and once more later, as a watch over a network does
+        await clock.advance(0.1)
+    assert attempts == 6  # at 0, 1, 3, 7, 15 and 31 s
+
+
+async def test_what_others_write_brings_a_failed_key_back_at_once() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    queue.add("a")
+    attempt(queue, 7, fails=True)
+    assert not queue
+    queue.add_after("a", 0, change=8)
+    assert len(queue) == 1
+    queue.get_nowait()
+    queue.add_after("a", 0, change=9)
+    queue.add_after("a", 0, change=10)
+    queue.add_rate_limited("a")
+    queue.done("a", own=[10])
+    assert len(queue) == 1, "9 was written by somebody else"
+
+
+async def test_a_key_that_was_given_up_comes_back_after_the_backoff_for_what_was_written_for_it() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    queue.add("a")
+    queue.get_nowait()
+    queue.give_up("a", 300)
+    queue.done("a", own=[7])
+    queue.add_after("a", 0, change=7)
+    await clock.advance(0.9)
+    assert not queue
+    await clock.advance(0.2)
+    assert drain(queue) == ["a"]
+    await clock.advance(1000)
+    assert not queue, "coming back fulfilled the wish for later"
+
+
+async def test_what_a_successful_attempt_wrote_brings_its_key_back_at_once_but_not_for_ever() -> None:
+    clock = VirtualClock()
+    queue = make_queue(clock)
+    queue.add("a")
+    attempts = 0
+    for _ in range(600):
+        while queue:
+            attempts += 1
+            attempt(queue, attempts)
+        await clock.advance(0.1)
+    assert FED_BY_ITSELF < attempts <= FED_BY_ITSELF + 7
+    queue.add("a")
+    assert len(queue) == 1, "somebody else's wish does not wait"
+    for _ in range(FED_BY_ITSELF):
+        attempts += 1
+        attempt(queue, attempts)
+        assert len(queue) == 1, "and begins a new count"
+
+
+async def test_a_key_at_rest_leaves_nothing_behind_of_what_was_written_for_it() -> None:
+    queue = make_queue(VirtualClock())
+    queue.add("a")
+    attempt(queue, 7)
+    attempt(queue)
+    left = [each for each in (queue._own, queue._held, queue._fed, queue._changes, queue._news) if each]
+    assert not queue and not left

@@ -11,6 +11,7 @@ from planform.controllers.composites.thrash import (
     COOLDOWN_SECONDS,
     PROBE_SECONDS,
     REFILL_PER_SECOND,
+    TOKENS_PER_FAILED_CALL,
     ThrashGuard,
     dispute,
 )
@@ -61,6 +62,36 @@ def test_one_that_is_forgotten_starts_afresh() -> None:
     guard.forget("xr")
     assert not guard.wait("xr") and not guard.reason("xr")
     assert exhausted(guard) == BURST + BURST_PER_RESOURCE
+
+
+async def test_one_that_fails_at_the_rate_of_its_backoff_is_not_held_back() -> None:
+    clock = VirtualClock()
+    guard: ThrashGuard[str] = ThrashGuard(clock)
+    for delay in (1, 2, 4, 8, 16, 30, 30, 30):
+        guard.failed("xr", generation=2, calls=1)
+        assert not guard.wait("xr", generation=2)
+        await clock.advance(delay)
+
+
+async def test_one_that_fails_and_is_woken_each_time_is_held_back_until_its_user_changes_it() -> None:
+    guard: ThrashGuard[str] = ThrashGuard(VirtualClock())
+    failures = 0
+    while not guard.wait("xr", generation=2):
+        guard.failed("xr", generation=2, calls=1)
+        failures += 1
+    assert failures == BURST / TOKENS_PER_FAILED_CALL
+    assert guard.reason("xr") == "it fails again and again, and is woken each time", "which says the same each time"
+    assert not guard.wait("xr", generation=3)
+    guard.failed("xr", generation=3, calls=1)
+    assert not guard.wait("xr", generation=3), "it begins anew"
+
+
+def test_one_that_asks_its_function_often_in_vain_is_held_back_sooner() -> None:
+    guard: ThrashGuard[str] = ThrashGuard(VirtualClock())
+    guard.failed("xr", generation=2, calls=6)
+    assert not guard.wait("xr", generation=2)
+    guard.failed("xr", generation=2, calls=6)
+    assert guard.wait("xr", generation=2) == PROBE_SECONDS
 
 
 def test_the_dispute_names_the_field_and_the_other_writer() -> None:

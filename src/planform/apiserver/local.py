@@ -17,6 +17,7 @@ from planform.apiserver import applies, deletes, reads, staging, subresources, w
 from planform.apiserver.core import Core, decode_any
 from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import CONTROL_PLANE, Preconditions, Request, Selection, User
+from planform.client.own_writes import note_write
 from planform.client.protocol import ObjectList, Patch, Propagation, Watch, WatchEvent
 from planform.errors import BadRequest
 
@@ -84,13 +85,14 @@ class LocalClient:
     async def create(self, obj: Object, *, manager: str = "", dry_run: bool = False) -> Object:
         served = self._core.registry.find(gvk_of(obj))
         written = await writes.create(self._core, served, _copy(obj), self._request(manager, dry_run))
-        return _answer(written)
+        return _answer(written, dry_run=dry_run)
 
     async def update(self, obj: Object, *, subresource: str = "", manager: str = "", dry_run: bool = False) -> Object:
         served = self._core.registry.find(gvk_of(obj))
         request = self._request(manager, dry_run)
         if subresource in ("", "status"):
-            return _answer(await writes.update(self._core, served, _copy(obj), request, subresource=subresource))
+            written = await writes.update(self._core, served, _copy(obj), request, subresource=subresource)
+            return _answer(written, dry_run=dry_run)
         metadata = obj.get("metadata") or {}
         namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
         return await subresources.update(self._core, served, namespace, name, subresource, _copy(obj), request)
@@ -113,7 +115,7 @@ class LocalClient:
             written = await writes.patch(
                 self._core, served, namespace, name, patch.type, body, request, subresource=subresource
             )
-            return _answer(written)
+            return _answer(written, dry_run=dry_run)
         return await subresources.patch(self._core, served, namespace, name, subresource, patch.type, body, request)
 
     async def apply(
@@ -136,7 +138,7 @@ class LocalClient:
             )
         except orjson.JSONEncodeError as error:
             raise BadRequest(f"the object is not JSON: {error}") from error
-        return _answer(written)
+        return _answer(written, dry_run=dry_run)
 
     async def delete(
         self,
@@ -152,7 +154,12 @@ class LocalClient:
         served = self._core.registry.find(gvk)
         options = deletes.DeleteOptions(propagation, Preconditions(uid, resource_version))
         deleted = await deletes.delete(self._core, served, namespace, name, options, self._request("", dry_run))
-        return None if deleted.gone else _decoded(deleted.value)
+        if deleted.gone:
+            return None
+        left = _decoded(deleted.value)
+        if not dry_run:
+            note_write(left)
+        return left
 
     async def delete_collection(
         self, gvk: GroupVersionKind, *, namespace: str = "", labels: str = "", fields: str = ""
@@ -196,8 +203,11 @@ def _copy(value: Any) -> Any:
         raise BadRequest(f"the object is not JSON: {error}") from error
 
 
-def _answer(written: staging.Written) -> Object:
-    return _decoded(written.value) if written.object is None else written.object
+def _answer(written: staging.Written, *, dry_run: bool) -> Object:
+    obj = _decoded(written.value) if written.object is None else written.object
+    if not dry_run:
+        note_write(obj)
+    return obj
 
 
 def _decoded(value: bytes) -> Object:

@@ -16,6 +16,7 @@ import orjson
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
 from planform.client.discovery import Discovery, path_of
 from planform.client.kubeconfig import Connection
+from planform.client.own_writes import note_write
 from planform.client.protocol import ObjectList, Patch, Propagation, Watch, WatchEvent
 from planform.client.transport import Answer, Fence, Limits, Transport
 from planform.clock import Clock
@@ -169,14 +170,14 @@ class KubernetesClient:
         kind, namespace, _ = await self._place(obj)
         path = path_of(kind, _needed(kind, namespace, obj))
         answer = await self._send(kind, "POST", path, query=self._write_query(manager, dry_run), body=obj)
-        return _object(answer.json(), kind)
+        return _noted(_object(answer.json(), kind), dry_run)
 
     async def update(self, obj: Object, *, subresource: str = "", manager: str = "", dry_run: bool = False) -> Object:
         kind, namespace, name = await self._place(obj)
         path = path_of(kind, namespace, _required(name), subresource)
         body = {**obj, "apiVersion": "autoscaling/v1", "kind": "Scale"} if subresource == "scale" else obj
         answer = await self._send(kind, "PUT", path, query=self._write_query(manager, dry_run), body=body)
-        return _object(answer.json(), kind)
+        return _noted(_object(answer.json(), kind), dry_run)
 
     async def patch(
         self,
@@ -193,7 +194,7 @@ class KubernetesClient:
         path = path_of(kind, namespace, _required(name), subresource)
         query = self._write_query(manager, dry_run)
         answer = await self._send(kind, "PATCH", path, query=query, body=patch.body, content_type=patch.type.value)
-        return _object(answer.json(), kind)
+        return _noted(_object(answer.json(), kind), dry_run)
 
     async def apply(
         self, obj: Object, *, manager: str, force: bool = False, subresource: str = "", dry_run: bool = False
@@ -204,7 +205,7 @@ class KubernetesClient:
         answer = await self._send(
             kind, "PATCH", path, query=query, body=obj, content_type=APPLY, repeatable=True
         )  # applying twice is applying once
-        return _object(answer.json(), kind)
+        return _noted(_object(answer.json(), kind), dry_run)
 
     async def delete(
         self,
@@ -227,7 +228,7 @@ class KubernetesClient:
             options["dryRun"] = ["All"]
         path = path_of(kind, namespace, _required(name))
         document = (await self._send(kind, "DELETE", path, body=options)).json()
-        return None if document.get("kind") == "Status" else _object(document, kind)
+        return None if document.get("kind") == "Status" else _noted(_object(document, kind), dry_run)
 
     async def delete_collection(
         self, gvk: GroupVersionKind, *, namespace: str = "", labels: str = "", fields: str = ""
@@ -289,6 +290,12 @@ def _object(document: Any, kind: Kind | None) -> Object:
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
         return {**named, **document, **named}
     return document
+
+
+def _noted(written: Object, dry_run: bool) -> Object:
+    if not dry_run:
+        note_write(written)
+    return written
 
 
 def _present(**parameters: str) -> dict[str, str]:

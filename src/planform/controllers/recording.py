@@ -1,7 +1,9 @@
 """Events that tell users what happened, written beside the work and never in its way.
 
 The same thing is told once: an event whose reason and text equal the last one of that object is not written again, so
-a reconcile that finds nothing new writes nothing. What cannot be written, or is more than fits, is dropped and counted.
+a reconcile that finds nothing new writes nothing. Who finds something new to say about an object each time is held to a
+rate, as in every Kubernetes client; functions cannot use up the part of it that the control plane needs itself. What
+cannot be written, or is more than fits, is dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ EventKind = Literal["Normal", "Warning"]
 _WAITING: Final = 10_000
 _REMEMBERED: Final = 50_000
 _MESSAGE_LENGTH: Final = 1024
+EVENT_BURST: Final = 20
+"""So many events a controller tells of an object at once; functions' own words are the first to be dropped."""
+EVENT_REFILL_SECONDS: Final = 300.0
+_KEPT_FOR_CONTROL_PLANE: Final = 5
 _AT_ONCE: Final = 32
 
 _logger = logging.getLogger(__name__)
@@ -38,6 +44,7 @@ class Events:
         self._clock = clock
         self._queue: asyncio.Queue[Object] = asyncio.Queue(_WAITING)
         self._last: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()  # events left, and since when
         self._count = 0
         self._dropped = metrics.counter(
             "planform_events_dropped_total", "Events that were not written, by why.", ["reason"]
@@ -48,10 +55,15 @@ class Events:
     ) -> None:
         """Tell that something happened to an object; `by` is the controller that says so.
 
-        What has the same reason but another `slot` is another matter: one does not make the other news again.
+        What has the same reason but another `slot` is another matter: one does not make the other news again. What
+        functions say has a slot.
         """
         uid = str(about["metadata"].get("uid", ""))
         if not self._is_news(uid, f"{reason}/{slot}", kind, message):
+            return
+        if not self._may_tell(uid, by, spare=_KEPT_FOR_CONTROL_PLANE if slot else 0):
+            self._dropped.labels("rate").inc()
+            del self._last[uid, f"{reason}/{slot}"]  # nobody was told
             return
         try:
             self._queue.put_nowait(self._event(about, kind, reason, message[:_MESSAGE_LENGTH], by))
@@ -94,6 +106,18 @@ class Events:
         if len(self._last) > _REMEMBERED:
             self._last.popitem(last=False)
         return True
+
+    def _may_tell(self, uid: str, by: str, *, spare: int) -> bool:
+        """Whether the controller has an event left for this object beside those to spare; takes it then."""
+        key, now = (uid, by), self._clock.monotonic()
+        left, since = self._buckets.get(key, (float(EVENT_BURST), now))
+        left = min(EVENT_BURST, left + (now - since) / EVENT_REFILL_SECONDS)
+        told = left >= 1 + spare
+        self._buckets[key] = (left - told, now)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
+        return told
 
     def _event(self, about: Mapping[str, Any], kind: EventKind, reason: str, message: str, by: str) -> Object:
         metadata = about["metadata"]

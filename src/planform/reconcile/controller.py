@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple
 
 from planform.client.fairness import flow
 from planform.client.informer import version_number
+from planform.client.own_writes import noting_writes
 from planform.client.waits import Backoff, TimeLimits
 from planform.clock import Clock
 from planform.errors import Conflict, Forbidden, PlanformError
@@ -23,7 +24,7 @@ from planform.telemetry.logs import fields
 from planform.telemetry.metrics import Registry
 from planform.telemetry.tracing import PassTracer, Tracer
 
-CONFLICT_BACKOFF = Backoff(first=0.01, most=5, jitter=0.5)
+CONFLICT_BACKOFF = Backoff(first=0.01, most=10, jitter=0.5)
 """Two writers met: one of them reads again and tries at once, and soon they no longer meet."""
 
 _RESTING = 16
@@ -76,6 +77,8 @@ class Controller(Generic[K]):
       and nobody tells of that.
     - any other PlanformError: nothing will help but a change; looks again after `give_up_seconds` all the same.
     - anything else is a mistake in our code: logged with its traceback, comes back after the backoff.
+
+    What a failed reconcile wrote itself, such as why it failed, brings its key back no sooner than the backoff.
     """
 
     def __init__(
@@ -182,11 +185,12 @@ class Controller(Generic[K]):
             key = self.queue.get_nowait()
         except LookupError:
             return
+        own: set[str] = set()
         try:
-            with fields(controller=self.name, key=str(key)), flow(self.name):
+            with fields(controller=self.name, key=str(key)), flow(self.name), noting_writes() as own:
                 await self._attempt(key)
         finally:
-            self.queue.done(key)
+            self.queue.done(key, own=[version_number(version) for version in own])
 
     async def _attempt(self, key: K) -> None:
         started = self._clock.monotonic()
@@ -239,7 +243,7 @@ class Controller(Generic[K]):
             self.queue.add_rate_limited(key)
             return "retry"
         self._report(key, logging.ERROR, explained[0])
-        self.queue.add_after(key, self._give_up_seconds)
+        self.queue.give_up(key, self._give_up_seconds)
         return "gave_up"
 
     async def _tell_failure(self, key: K, error: Exception) -> None:

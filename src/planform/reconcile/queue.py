@@ -5,6 +5,10 @@ on one key. Memory is bounded by the number of distinct keys; there is one timer
 
 Whoever works on a key may say at which version of its object it comes to rest. Hearing of that version, or of one
 before it, is then no reason to look again.
+
+Whoever works on a key also says what it wrote. Hearing of that brings the key back, for it may matter, but never sooner
+than a failure lets it: or one that says something new about itself each time would never wait. The same holds for a key
+that is only ever brought back by what was written for it.
 """
 
 from __future__ import annotations
@@ -14,11 +18,11 @@ import heapq
 import itertools
 import math
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from enum import IntEnum
 from random import Random
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from planform.client.waits import Backoff
 from planform.clock import Clock
@@ -38,6 +42,11 @@ LONGEST_PACE = 1.0
 ANY_VERSION = math.inf
 """Of a wish that is not about one version of the key's own object."""
 
+FED_BY_ITSELF = 8
+"""So often in a row a key may come back at once because of nothing but what was written for it."""
+
+_REMEMBERED_WRITES = 64
+
 
 class Priority(IntEnum):
     """Who goes first. A key that waits rises when it is added again more urgently; it never sinks."""
@@ -50,6 +59,14 @@ class Priority(IntEnum):
 
 IDLE = len(Priority)
 """Less urgent than anything."""
+
+
+class _Wish(NamedTuple):
+    """A change that was told of while its key is in somebody's hands, who may have made it."""
+
+    moment: float
+    priority: Priority
+    version: float
 
 
 class QueueClosed(Exception):
@@ -73,6 +90,11 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._told: dict[K, float] = {}  # the newest version wished for since the key was handed out last
         self._rests: dict[K, float] = {}  # the version at which a key came to rest, until that is told
+        self._changes: dict[K, dict[float, _Wish]] = {}  # told while the key is processed, by the change's version
+        self._own: dict[K, tuple[float, ...]] = {}  # versions that were written for the key lately
+        self._held: dict[K, float] = {}  # the moment before which what was written for a key does not bring it back
+        self._news: set[K] = set()  # keys that wait for more than what was written for them
+        self._fed: dict[K, int] = {}  # how often in a row a key came back for nothing but that
         self._pace = 0.0
         self._alarm: asyncio.Task[None] | None = None
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -122,6 +144,10 @@ class WorkQueue(Generic[K]):
         is all there is to tell."""
         if self._closed or self._is_known(key, version):
             return
+        self._news.add(key)
+        self._add(key, priority)
+
+    def _add(self, key: K, priority: Priority) -> None:
         if key in self._processing:
             self._again[key] = min(priority, self._again.get(key, priority))
             return
@@ -135,13 +161,31 @@ class WorkQueue(Generic[K]):
         self._wake_one()
 
     def add_after(
-        self, key: K, seconds: float, *, priority: Priority = Priority.NORMAL, version: float = ANY_VERSION
+        self,
+        key: K,
+        seconds: float,
+        *,
+        priority: Priority = Priority.NORMAL,
+        version: float = ANY_VERSION,
+        change: float = ANY_VERSION,
     ) -> None:
-        """Add the key once that much time has passed; of several such wishes for a key the earliest counts."""
-        if seconds <= 0:
-            self.add(key, priority=priority, version=version)
-            return
+        """Add the key once that much time has passed; of several such wishes for a key the earliest counts.
+
+        `change` is the version of whatever object changed, if that is the reason: who works on the key may have
+        written it.
+        """
         if self._closed or self._is_known(key, version):
+            return
+        if change != ANY_VERSION and key in self._processing:  # whose it is will be known when the key is done
+            wish = _Wish(self._clock.monotonic() + seconds, priority, version)
+            self._changes.setdefault(key, {})[change] = wish
+            return
+        if change in self._own.get(key, ()):
+            seconds = max(seconds, self._held.get(key, 0.0) - self._clock.monotonic())
+        else:
+            self._news.add(key)
+        if seconds <= 0:
+            self._add(key, priority)
             return
         moment = self._clock.monotonic() + seconds
         known = self._due.get(key)
@@ -161,9 +205,20 @@ class WorkQueue(Generic[K]):
         self, key: K, *, backoff: Backoff | None = None, priority: Priority = Priority.NORMAL
     ) -> float:
         """Add the key again after a failure; give the seconds it has to wait, longer with every failure in a row."""
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = (backoff or self._backoff).delay(failures, self._rng)
+        delay = self._fail(key, backoff or self._backoff)
         self.add_after(key, delay, priority=priority)
+        return delay
+
+    def give_up(self, key: K, seconds: float) -> None:
+        """Add the key again after a failure that only a change will mend: after so long if none comes. What was written
+        for it, such as why it failed, brings it back as after any failure."""
+        self._fail(key, self._backoff)
+        self.add_after(key, seconds)
+
+    def _fail(self, key: K, backoff: Backoff) -> float:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = backoff.delay(failures, self._rng)
+        self._held[key] = self._clock.monotonic() + delay
         return delay
 
     def forget(self, key: K) -> None:
@@ -207,6 +262,12 @@ class WorkQueue(Generic[K]):
         self._due.pop(key, None)
         self._told.pop(key, None)
         self._rests.pop(key, None)
+        self._held.pop(key, None)
+        if key in self._news:
+            self._news.discard(key)
+            self._fed.pop(key, None)
+        else:
+            self._fed[key] = self._fed.get(key, 0) + 1
         self._processing[key] = self._clock.monotonic()
         if self._level:
             self._wake_one()
@@ -225,15 +286,33 @@ class WorkQueue(Generic[K]):
         if self._told.get(key, ANY_VERSION) <= version:
             self._again.pop(key, None)
             self._due.pop(key, None)
+            self._changes.pop(key, None)
         self._rests[key] = version
 
-    def done(self, key: K) -> None:
-        """The caller has finished with the key; if it was added meanwhile, it is ready again."""
-        took = self._clock.monotonic() - self._processing.pop(key)
+    def done(self, key: K, *, own: Collection[float] = ()) -> None:
+        """The caller has finished with the key; if it was added meanwhile, it is ready again. `own` are the versions of
+        what was written for it."""
+        now = self._clock.monotonic()
+        took = now - self._processing.pop(key)
         self._pace += (took - self._pace) / 16
+        self._note(key, own, now)
         priority = self._again.pop(key, None)
         if priority is not None:
             self.add(key, priority=priority, version=self._told.get(key, ANY_VERSION))
+        for change, wish in self._changes.pop(key, {}).items():
+            self.add_after(key, wish.moment - now, priority=wish.priority, version=wish.version, change=change)
+
+    def _note(self, key: K, own: Collection[float], now: float) -> None:
+        """Remember what was written for the key, and hold it back if it keeps feeding itself."""
+        if not own:
+            self._own.pop(key, None)
+            self._fed.pop(key, None)
+            return
+        self._own[key] = (*self._own.get(key, ()), *own)[-_REMEMBERED_WRITES:]
+        rounds = self._fed.get(key, 0) - FED_BY_ITSELF
+        if rounds > 0:
+            held = now + self._backoff.delay(rounds, self._rng)
+            self._held[key] = max(held, self._held.get(key, 0.0))
 
     def close(self) -> None:
         """Hand out nothing more and forget what waits; keys in somebody's hands may still be given back."""
@@ -246,6 +325,11 @@ class WorkQueue(Generic[K]):
         self._failures.clear()
         self._told.clear()
         self._rests.clear()
+        self._changes.clear()
+        self._own.clear()
+        self._held.clear()
+        self._news.clear()
+        self._fed.clear()
         for line in self._ready:
             line.clear()
         if self._alarm is not None:
@@ -309,7 +393,8 @@ class WorkQueue(Generic[K]):
             elif moment <= self._clock.monotonic():
                 heapq.heappop(self._schedule)
                 _, priority = self._due.pop(key)
-                self.add(key, priority=priority, version=self._told.get(key, ANY_VERSION))
+                if not self._is_known(key, self._told.get(key, ANY_VERSION)):
+                    self._add(key, priority)
                 if next(moved) % SLICE == 0:
                     await asyncio.sleep(0)
             else:

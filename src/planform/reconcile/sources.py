@@ -330,14 +330,15 @@ class Enqueue(Generic[K]):
         self._own = to_keys is to_self
 
     def __call__(self, change: Change) -> None:
-        queue, priority, wait, version = self._queue, Priority.NORMAL, 0.0, ANY_VERSION
+        queue, priority, wait = self._queue, Priority.NORMAL, 0.0
+        version = changed = ANY_VERSION
         keys = self._to_keys(change) if self._own else self._about(change)
         if not keys:
             return
+        if change.type != "DELETED":
+            changed = version_number(change.object["metadata"].get("resourceVersion") or "") or ANY_VERSION
         if self._own:
-            priority = _priority(change)
-            if change.type != "DELETED":
-                version = version_number(change.object["metadata"]["resourceVersion"]) or ANY_VERSION
+            priority, version = _priority(change), changed
         if change.first_sight:
             priority = Priority.BACKGROUND
         elif self._is_echo is not None and self._is_echo(change):  # news tends to follow: somebody takes it up
@@ -345,7 +346,7 @@ class Enqueue(Generic[K]):
         elif self._company_seconds:
             wait = max(self._company_seconds, queue.pace / 2)
         for key in keys:
-            queue.add_after(key, wait, priority=priority, version=version)
+            queue.add_after(key, wait, priority=priority, version=version, change=changed)
 
     def _about(self, change: Change) -> tuple[K, ...]:
         """The keys that the object leads to, and those it led to before."""

@@ -84,7 +84,7 @@ async def save_references(
     client: Client,
     xr: Object,
     style: Style,
-    references: Sequence[Object],
+    references: Sequence[Mapping[str, Any]],
     fields: Mapping[str, Any],
     *,
     own_write: OwnWrite,

@@ -12,14 +12,17 @@ from planform.api.kinds import Object
 from planform.client.informer import ObjectKey
 from planform.clock import Clock
 from planform.composition.selection import (
+    PipelineNotValid,
     Policy,
     RevisionChoice,
+    SelectionError,
     check_revision,
     choose_composition,
     choose_revision,
     is_judged,
     named_composition,
 )
+from planform.composition.xr import machinery
 from planform.controllers.composites.connections import default_secret
 from planform.controllers.composites.fleet import ANY_COMPOSITION, Fleet
 from planform.controllers.composites.live_compositions import LiveCompositions
@@ -61,8 +64,17 @@ class Chosen(msgspec.Struct, frozen=True):
         return "" if self.choice.policy is Policy.MANUAL else self.composition
 
 
+class HalfChosen(Exception):
+    """The Composition is chosen, and none of its revisions can be: `cause` says why, `fields` what is known."""
+
+    def __init__(self, cause: PlanformError, fields: Object) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.fields = fields
+
+
 async def choose(fleet: Fleet, compositions: LiveCompositions, key: ObjectKey, xr: Object, clock: Clock) -> Chosen:
-    """Decide. Raises a SelectionError that says what is missing, or NotValidatedYet.
+    """Decide. Raises a SelectionError that says what is missing, HalfChosen around one, or NotValidatedYet.
 
     Until the choice is made the XR follows whatever could make it possible.
     """
@@ -78,21 +90,28 @@ async def choose(fleet: Fleet, compositions: LiveCompositions, key: ObjectKey, x
     revisions = await compositions.revisions(named.name)
     if not revisions and (young := compositions.get(named.name)) and _age(young, clock) < VALIDATION_SECONDS:
         raise NotValidatedYet(f'composition "{named.name}" is new')
-    choice = choose_revision(
-        xr,
-        spec,
-        named.name,
-        revisions,
-        style=style,
-        last_selector=own.get("revisionSelector"),
-        composition_uid=compositions.uid(named.name),
-    )
+    fields: Object = {"compositionRef": {"name": named.name}} if named.write else {}
+    try:
+        choice = choose_revision(
+            xr,
+            spec,
+            named.name,
+            revisions,
+            style=style,
+            last_selector=own.get("revisionSelector"),
+            composition_uid=compositions.uid(named.name),
+        )
+    except SelectionError as error:
+        raise HalfChosen(error, fields) from error
     if not is_judged(choice.revision) and _age(choice.revision, clock) < VALIDATION_SECONDS:
         raise NotValidatedYet(f'composition revision "{choice.name}" is new')
-    check_revision(xr, choice.revision)
-    fields: Object = {}
-    if named.write:
-        fields["compositionRef"] = {"name": named.name}
+    try:
+        check_revision(xr, choice.revision)
+    except PipelineNotValid as error:  # an XR that has run another revision goes on saying so
+        first = not machinery(xr, style).get("compositionRevisionRef")
+        raise HalfChosen(
+            error, fields | ({"compositionRevisionRef": {"name": choice.name}} if first else {})
+        ) from error
     if choice.write_ref:
         fields["compositionRevisionRef"] = {"name": choice.name}
     if choice.write_selector is not None:

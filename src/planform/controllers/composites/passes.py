@@ -6,7 +6,7 @@ nothing that the last run rested on has changed, functions are not called and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -46,11 +46,12 @@ from planform.controllers.composites.carrying_out import (
     Applied,
     ComposedRefused,
     apply_changed,
+    conflicts,
     delete_unwanted,
     failure_of,
     save_references,
 )
-from planform.controllers.composites.choosing import VALIDATION_SECONDS, Chosen, NotValidatedYet, choose
+from planform.controllers.composites.choosing import VALIDATION_SECONDS, Chosen, HalfChosen, NotValidatedYet, choose
 from planform.controllers.composites.connections import publish_details
 from planform.controllers.composites.fleet import Definition, Fleet
 from planform.controllers.composites.observing import named, observe, references
@@ -117,8 +118,8 @@ class CompositeReconciler:
             return Result()
         is_leaving = bool(xr["metadata"].get("deletionTimestamp"))
         standing = self._fleet.standing(key, xr["metadata"]["uid"])
-        held = self._fleet.guard.wait(key)
-        if held and not is_leaving and standing and standing.generation == xr["metadata"].get("generation"):
+        held = self._fleet.guard.wait(key, generation=_generation(xr))
+        if held and not is_leaving and not _is_asked_for(xr):
             await self._teller.held_back(key, xr)
             return Result(requeue_after=held)
         try:
@@ -128,21 +129,31 @@ class CompositeReconciler:
         except (Conflict, ComposedRefused, *_RUN_ERRORS):
             raise  # told already, or not worth telling
         except PlanformError as error:
-            await self._teller.failed_pass(xr, error)
+            self._fleet.guard.failed(key, generation=_generation(xr), calls=0)
+            await self._teller.failed_pass(xr, error, fields=_handled(xr))
             raise
 
     async def _compose(self, key: ObjectKey, xr: Object, standing: Standing | None) -> Result:
-        chosen = await choose(self._fleet, self._tools.compositions, key, xr, self._bench.clock)
-        steps = self._parsed(chosen)
+        try:
+            chosen = await choose(self._fleet, self._tools.compositions, key, xr, self._bench.clock)
+        except HalfChosen as half:
+            if half.fields:
+                await self._save(xr, half.fields, references(xr, self._definition.style))
+            raise half.cause from None
         heed = partial(self._fleet.heed, key, xr["metadata"]["uid"])
-        observed = await observe(
-            self._client,
-            xr,
-            self._definition.style,
-            heed,
-            one_by_one=self._bench.reads_at_once,
-            confined=self._is_confined,
-        )
+        try:
+            steps = self._parsed(chosen)
+            observed = await observe(
+                self._client,
+                xr,
+                self._definition.style,
+                heed,
+                one_by_one=self._bench.reads_at_once,
+                confined=self._is_confined,
+            )
+        except PlanformError:
+            await self._save_choice(xr, chosen)
+            raise
         pipelines = self._tools.pipelines
         work = Pass(
             key=key,
@@ -155,7 +166,10 @@ class CompositeReconciler:
             secrets=RecordingCredentials(pipelines.credentials, heed),
         )
         self._fleet.follow(key, work.uid, chosen.follows, {step.function for step in steps})
-        if not self._is_asked_for(xr) and await self._is_unchanged(work):
+        if _is_asked_for(xr):
+            token = _annotation(xr, RECONCILE_REQUESTED_ANNOTATION)
+            self._teller.event(xr, "Normal", "ReconcileRequestHandled", f"Handled the reconcile request {token}")
+        elif await self._is_unchanged(work):
             self._count(work)
             await self._teller.released(key, xr)
             return self._come_back(xr, work.standing.expires if work.standing is not None else None)
@@ -195,8 +209,35 @@ class CompositeReconciler:
         pipelines = self._tools.pipelines
         return await still_reads_the_same(last, pipelines.reader, pipelines.credentials)
 
+    async def _save_choice(self, xr: Object, chosen: Chosen) -> Object:
+        """Let the XR say what it is composed by, if it does not yet, although nothing more may come of it."""
+        if not chosen.fields:
+            return xr
+        saved = await self._save(xr, chosen.fields, references(xr, self._definition.style))
+        self._tell_choice(saved, chosen)
+        return saved
+
+    async def _save(self, xr: Object, fields: Mapping[str, Any], refer_to: Sequence[Mapping[str, Any]]) -> Object:
+        return await save_references(
+            self._client, xr, self._definition.style, refer_to, fields, own_write=self._fleet.own_write
+        )
+
+    def _tell_choice(self, xr: Object, chosen: Chosen) -> None:
+        text = f'Selected revision "{chosen.revision}" of composition "{chosen.composition}"'
+        self._teller.event(xr, "Normal", "SelectComposition", text)
+
+    def _answers_at_once(self, steps: Sequence[Step]) -> bool:
+        """Whether all functions answer in this process: then what was chosen is written with what came of it."""
+        resolver = self._tools.pipelines.resolver("composition")
+        try:
+            return all(resolver(step).revision.quick for step in steps)
+        except ResolutionError:
+            return False
+
     async def _run(self, work: Pass) -> Result:
         pipelines = self._tools.pipelines
+        if work.chosen.fields and not self._answers_at_once(work.steps):
+            work.xr = await self._save_choice(work.xr, work.chosen)
         started, begun = self._bench.clock.now(), self._bench.clock.monotonic()
         outcome = await run_pipeline(
             work.steps,
@@ -206,7 +247,7 @@ class CompositeReconciler:
             reader=work.reader,
             clock=pipelines.clock,
             credentials=work.secrets,
-            cache=None if self._is_asked_for(work.xr) else pipelines.cache,
+            cache=None if _is_asked_for(work.xr) else pipelines.cache,
             reads=self._read_settings(work.xr),
             seeds=work.standing.requirements if work.standing is not None else None,
             digest=lambda: work.digest,
@@ -220,8 +261,11 @@ class CompositeReconciler:
         except PlanformError as error:
             failure = str(error)
             self._remember_failure(work)
+            work.xr = await self._save_choice(work.xr, work.chosen)
             if isinstance(error, _RUN_ERRORS):
-                await self._teller.failed_run(work.xr, outcome, error)
+                calls = max((len(step.calls) for step in outcome.steps), default=0)
+                self._fleet.guard.failed(work.key, generation=_generation(work.xr), calls=calls)
+                await self._teller.failed_run(work.xr, outcome, error, fields=_handled(work.xr))
             raise
         finally:
             if self._tools.record is not None:
@@ -272,18 +316,10 @@ class CompositeReconciler:
             text = f'{POLL_INTERVAL_ANNOTATION}: "{interval}" is not a duration'
             self._teller.event(work.xr, "Warning", "InvalidPollInterval", text)
         before, edited, chosen = work.xr, work.edited, work.chosen
-        work.xr = await save_references(
-            self._client,
-            work.xr,
-            self._definition.style,
-            decided.references,
-            chosen.fields,
-            own_write=self._fleet.own_write,
-        )
+        work.xr = await self._save(work.xr, chosen.fields, decided.references)
         self._count(work)
         if chosen.fields:
-            text = f'Selected revision "{chosen.revision}" of composition "{chosen.composition}"'
-            self._teller.event(work.xr, "Normal", "SelectComposition", text)
+            self._tell_choice(work.xr, chosen)
         intents = work.standing.intents if work.standing is not None else {}
         applied = await apply_changed(
             self._client,
@@ -303,9 +339,13 @@ class CompositeReconciler:
             self._remember_failure(work)
             raise
         wrote = bool(told or applied.writes or work.xr is not before)
-        if wrote and edited is False:
+        generation = _generation(work.xr)
+        if applied.errors:
+            if not conflicts(applied.errors):
+                self._fleet.guard.failed(work.key, generation=generation, calls=1)
+        elif wrote and edited is False:
             why = applied.dispute or "its pipeline gives something else each time it is run"
-            self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why)
+            self._fleet.guard.wrote(work.key, resources=len(decided.apply), why=why, generation=generation)
         # No digest tells of what is on its way out under a name that was given anew; its reference is to go with it.
         waits = bool(work.observed.leftovers)
         rested = not wrote and not waits  # what was put right may go wrong in the same way again
@@ -332,7 +372,7 @@ class CompositeReconciler:
                 resources=work.surroundings if is_blind and not applied.writes else b"",
                 published_keys=self._published_keys,
                 gates=self._gates,
-                generation=int(work.xr["metadata"].get("generation") or 0),
+                generation=generation,
                 deterministic=all(is_deterministic(step) for step in outcome.steps),
                 expires=expires,
                 settled=not applied.errors,
@@ -356,9 +396,7 @@ class CompositeReconciler:
                 "generation": xr["metadata"].get("generation"),
             },
         }
-        token = _annotation(xr, RECONCILE_REQUESTED_ANNOTATION)
-        if token:
-            fields["lastHandledReconcileAt"] = token
+        fields |= _handled(xr)
         if legacy:
             fields["claimConditionTypes"] = claim_condition_types(xr, outcome) or None
             published = await publish_details(
@@ -414,14 +452,6 @@ class CompositeReconciler:
         xr = XrKey(self._definition.group_kind, *work.key)
         self._tools.population.set(xr, chosen.composition, chosen.revision, labels)
 
-    def _is_asked_for(self, xr: Object) -> bool:
-        """Whether the user asked for a pass that takes nothing from memory, and none has been made since."""
-        token = _annotation(xr, RECONCILE_REQUESTED_ANNOTATION)
-        if not token or token == (xr.get("status") or {}).get("lastHandledReconcileAt"):
-            return False
-        self._teller.event(xr, "Normal", "ReconcileRequestHandled", f"Handled the reconcile request {token}")
-        return True
-
     def _come_back(self, xr: Object, expires: float | None, *, rests_at: str = "") -> Result:
         """When to look again although nothing changed: when an answer expires, as often as the user asks, and when an
         XR that was held back has been quiet."""
@@ -453,6 +483,22 @@ class CompositeReconciler:
         if not self._is_confined:
             return self._reads
         return replace(self._reads, confined_to=xr["metadata"].get("namespace") or "")
+
+
+def _is_asked_for(xr: Object) -> bool:
+    """Whether the user asked for a pass that takes nothing from memory, and none has been made since."""
+    token = _annotation(xr, RECONCILE_REQUESTED_ANNOTATION)
+    return bool(token) and token != (xr.get("status") or {}).get("lastHandledReconcileAt")
+
+
+def _handled(xr: Object) -> Object:
+    """What the status says about the user's request for a pass, whatever came of it."""
+    token = _annotation(xr, RECONCILE_REQUESTED_ANNOTATION)
+    return {"lastHandledReconcileAt": token} if token else {}
+
+
+def _generation(xr: Object) -> int:
+    return int(xr["metadata"].get("generation") or 0)
 
 
 def _is_duration(text: str) -> bool:

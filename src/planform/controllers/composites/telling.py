@@ -81,7 +81,9 @@ class Teller:
         changed = written["metadata"]["resourceVersion"] != xr["metadata"]["resourceVersion"]
         return intended, written if changed else None
 
-    async def failed_run(self, xr: Object, outcome: PipelineOutcome, error: PlanformError) -> None:
+    async def failed_run(
+        self, xr: Object, outcome: PipelineOutcome, error: PlanformError, *, fields: Mapping[str, Any]
+    ) -> None:
         """A step failed, or what all of them want cannot be: say why. What the run did not come to is unknown."""
         custom = custom_conditions(outcome)
         conditions = [failed(explained(error)), *custom, *unknown_conditions(xr, custom)]
@@ -92,13 +94,13 @@ class Teller:
         else:
             reason, problems = error.reason, [problem(str(error))]
         self.event(xr, "Warning", reason, explained(error))
-        await self.status(xr, desired=None, conditions=conditions, problems=problems, fields={})
+        await self.status(xr, desired=None, conditions=conditions, problems=problems, fields=fields)
 
-    async def failed_pass(self, xr: Object, error: PlanformError) -> None:
+    async def failed_pass(self, xr: Object, error: PlanformError, *, fields: Mapping[str, Any]) -> None:
         """Something other than a run kept the XR from being composed."""
         self.event(xr, "Warning", error.reason, explained(error))
         await self.status(
-            xr, desired=None, conditions=[failed(explained(error))], problems=[problem(str(error))], fields={}
+            xr, desired=None, conditions=[failed(explained(error))], problems=[problem(str(error))], fields=fields
         )
 
     async def results(self, xr: Object, outcome: PipelineOutcome) -> None:

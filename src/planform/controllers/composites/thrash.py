@@ -1,8 +1,8 @@
 """The thrash guard: two writers that undo each other must not keep the machine busy, and must be named.
 
-A pass that writes without the user having changed the XR costs a token; tokens come back slowly. An XR without tokens
-is looked at only now and then until it has been quiet for a while. Nothing is dropped: changes that come meanwhile are
-seen together by the next pass.
+A pass that writes without the user having changed the XR costs a token, one that fails costs several, more if it asked
+a function often; tokens come back slowly. An XR without tokens is looked at only now and then until it has been quiet
+for a while, or its user changes it. Nothing is dropped: changes that come meanwhile are seen together by the next pass.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ K = TypeVar("K", bound=Hashable)
 BURST: Final = 40
 BURST_PER_RESOURCE: Final = 5
 REFILL_PER_SECOND: Final = 0.5
+TOKENS_PER_FAILED_CALL: Final = 5
 PROBE_SECONDS: Final = 30.0
 COOLDOWN_SECONDS: Final = 300.0
 _FORGOTTEN_WHEN_FULL: Final = 10_000
+_FAILS: Final = "it fails again and again, and is woken each time"
 
 
 @dataclass(slots=True)
@@ -29,6 +31,7 @@ class _Bucket:
     tokens: float
     filled: float
     last: float
+    generation: int
     opened: bool = False
     why: str = ""
 
@@ -40,10 +43,10 @@ class ThrashGuard(Generic[K]):
         self._clock = clock
         self._buckets: dict[K, _Bucket] = {}
 
-    def wait(self, xr: K) -> float:
-        """Seconds until the next pass may begin; 0 for nearly everybody."""
+    def wait(self, xr: K, *, generation: int = 0) -> float:
+        """Seconds until the next pass may begin; 0 for nearly everybody, and if the user changed the XR meanwhile."""
         bucket = self._buckets.get(xr)
-        if bucket is None or not bucket.opened:
+        if bucket is None or not bucket.opened or bucket.generation != generation:
             return 0.0
         now = self._clock.monotonic()
         if now - bucket.last >= COOLDOWN_SECONDS:
@@ -63,15 +66,26 @@ class ThrashGuard(Generic[K]):
             return None
         return max(0.0, bucket.last + COOLDOWN_SECONDS - self._clock.monotonic())
 
-    def wrote(self, xr: K, *, resources: int, why: str) -> None:
-        """A pass wrote although the user changed nothing."""
-        now, most = self._clock.monotonic(), BURST + BURST_PER_RESOURCE * resources
+    def wrote(self, xr: K, *, resources: int, why: str, generation: int = 0) -> None:
+        """A pass wrote although the user changed nothing; `generation` is the XR's after that."""
+        self._take(xr, 1, generation, BURST + BURST_PER_RESOURCE * resources, why)
+
+    def failed(self, xr: K, *, generation: int, calls: int) -> None:
+        """A pass failed, in which some function was called so often. After a change of the user's it counts anew."""
+        bucket = self._buckets.get(xr)
+        if bucket is not None and bucket.generation != generation:
+            del self._buckets[xr]
+        self._take(xr, max(1, TOKENS_PER_FAILED_CALL * calls), generation, BURST, _FAILS)
+
+    def _take(self, xr: K, tokens: int, generation: int, most: int, why: str) -> None:
+        now = self._clock.monotonic()
         bucket = self._buckets.get(xr)
         if bucket is None:
             self._sweep(now)
-            bucket = self._buckets[xr] = _Bucket(float(most), now, now)
-        bucket.tokens = min(most, bucket.tokens + (now - bucket.filled) * REFILL_PER_SECOND) - 1
+            bucket = self._buckets[xr] = _Bucket(float(most), now, now, generation)
+        bucket.tokens = min(most, bucket.tokens + (now - bucket.filled) * REFILL_PER_SECOND) - tokens
         bucket.filled = bucket.last = now
+        bucket.generation = generation
         if bucket.tokens <= 0 or bucket.opened:
             bucket.tokens, bucket.opened, bucket.why = 0.0, True, why or bucket.why
 
