@@ -44,6 +44,7 @@ from planform.assembly import Controllers, Parts, open_controllers
 from planform.blueprints import FUNCTIONS_PREFIX, LOGS_PREFIX
 from planform.client.kubeconfig import write_kubeconfig
 from planform.clock import Clock, SystemClock
+from planform.composition.composed_kinds import ComposedKinds
 from planform.composition.revisions import TOOL_LABELS
 from planform.composition.usages import USAGES_WEBHOOK
 from planform.controllers.actions import PhaseFunctions, blueprints_in
@@ -91,6 +92,9 @@ class Settings:
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
     builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
+    composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
+    unconfined_tasks: frozenset[str] = frozenset()
+    """Namespaces whose tasks may run outside the sandbox."""
     activations: tuple[str, ...] = ("*",)
     """What the default activation policy activates; without any there is no such policy."""
     shortcuts: bool = True
@@ -162,7 +166,10 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
         rbac = Rbac(store)
         usages = UsageGuard(said_by=USAGES_WEBHOOK)
         phase_functions = PhaseFunctions(
-            data=directory, overlay=settings.phase_function_versions, look=blueprints_in(store)
+            data=directory,
+            overlay=settings.phase_function_versions,
+            look=blueprints_in(store),
+            unconfined=settings.unconfined_tasks,
         )
         core.admission = (
             EscalationCheck(rbac, store),
@@ -217,6 +224,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                     activations=settings.activations,
                     shortcuts=settings.shortcuts,
                     rights=LocalRights(core, rbac),
+                    composed_kinds=settings.composed_kinds,
                 )
             )
         )

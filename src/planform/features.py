@@ -75,6 +75,10 @@ FEATURES: Final[Mapping[str, Feature]] = {
 }
 
 
+FOR_TENANTS: Final = ("ConfineNamespacedReads", "DenyExtraResourcesByDefault")
+"""What `--tenants` switches on."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
     """The gates as they are set for one process."""

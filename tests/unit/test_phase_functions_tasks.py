@@ -140,6 +140,23 @@ async def test_a_task_sees_nothing_of_the_control_planes_data_and_changes_nothin
     assert output == {"wrote": "no", "found": "0"}
 
 
+@confined
+async def test_only_where_the_operator_allows_it_a_process_sees_this_machines_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cr3t")
+    look = shell(
+        f"""echo '{MARKER} {{"key":"found","value":"'$(cat {tmp_path}/secret 2>/dev/null || echo nothing)'"}}'"""
+    )
+    home = PhaseRunner().namespace
+
+    async def found(allowed: str, **more: str) -> str:
+        runner = PhaseRunner(here=Surroundings(unconfined=frozenset({allowed})))
+        return str((await runner.run("KubeTask", "v0.1.0", command=look, **more))["found"])
+
+    assert await found(home, runtime="process") == "s3cr3t"
+    assert await found(home) == "nothing"
+    assert await found("elsewhere", runtime="process") == "nothing"
+
+
 async def test_two_commands_share_a_directory() -> None:
     output = await PhaseRunner().run(
         "MultiContainerRun",

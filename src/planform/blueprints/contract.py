@@ -74,6 +74,8 @@ class Surroundings:
     connection: Connection | None = None
     """How to reach the cluster for what `Client` does not do, such as exec streams; None on the embedded engine."""
     containers: ContainerTasks | None = None
+    unconfined: frozenset[str] = frozenset()
+    """Namespaces whose tasks the operator lets run as processes that see this machine's files; by default none."""
 
 
 @dataclass(frozen=True, kw_only=True)

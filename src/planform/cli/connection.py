@@ -39,6 +39,10 @@ class Connected:
     async def raw(self, path: str) -> Any:
         return (await self.transport.request("GET", path)).json()
 
+    async def text(self, path: str) -> str:
+        """A document that is no JSON, as the metrics."""
+        return (await self.transport.request("GET", path, accept="*/*")).body.decode(errors="replace")
+
     async def find_kind(self, word: str) -> Kind:
         """The kind that a user means by `cm`, `configmap`, `ConfigMap`, `widgets.example.org` and the like."""
         name, _, group = word.lower().partition(".")

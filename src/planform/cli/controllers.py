@@ -18,6 +18,7 @@ from planform.cli.crossplane_flags import crossplane_flags, note_flags
 from planform.cli.durations import duration_option
 from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
+from planform.cli.tenancy import composed_kinds_of, tenancy_options
 from planform.cli.up import parse_listen
 from planform.errors import UsageError
 
@@ -114,6 +115,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="Who runs functions: the cluster, this machine or somebody else.  [default: the cluster if we are in it]",
 )
 @gate_options
+@tenancy_options
 @duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
     "--max-concurrent-reconciles",
@@ -208,6 +210,7 @@ def controllers(**options: Any) -> None:
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
         builtin_functions=BuiltInUse(options["builtin_functions"]),
+        composed_kinds=composed_kinds_of(options),
         activations=tuple(filter(None, options["activations"])),
         shortcuts=not options["debug_no_shortcuts"],
         webhook=_webhook(options, namespace),

@@ -103,6 +103,7 @@ async def read_plane(connected: Connected, namespace: str, now: datetime) -> Rea
         for kind in (xr_kind(xrd), claim_kind(xrd)):
             if kind is not None:
                 await _take(connected, kind, seen, seen.objects)
+    await _look_at_rights(connected, seen)
     await _take(connected, EVENT, seen, seen.events)
     await _take(connected, SECRET, seen, seen.secrets)
     if "planform" not in str(seen.server.get("gitVersion") or ""):
@@ -120,6 +121,23 @@ async def _take(connected: Connected, kind: GroupVersionKind, seen: Read, into: 
         return  # it is not served here
     except Forbidden:
         seen.unread.append(f"{kind.kind}.{kind.group} (not allowed)" if kind.group else f"{kind.kind} (not allowed)")
+
+
+async def _look_at_rights(connected: Connected, seen: Read) -> None:
+    """Whose objects act, and whether others than administrators are here."""
+    from planform.api.kinds import GroupVersionKind
+    from planform.cli.tenancy_diagnosis import unrecorded, wants_tenants
+    from planform.features import FOR_TENANTS
+
+    rbac: list[Object] = []
+    for kind in ("ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"):
+        await _take(connected, GroupVersionKind("rbac.authorization.k8s.io", "v1", kind), seen, rbac)
+    try:
+        metrics = await connected.text("/metrics")
+    except ApiError:
+        metrics = ""
+    is_on = all(f'planform_feature_enabled{{name="{gate}"}} 1' in metrics for gate in FOR_TENANTS)
+    seen.extra += [*unrecorded(seen.objects), *wants_tenants(seen.objects, rbac, is_on=is_on)]
 
 
 async def _look_at_cluster(connected: Connected, namespace: str, seen: Read) -> None:

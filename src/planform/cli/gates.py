@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from planform.features import FEATURES, FeatureGates, parse_gates
+from planform.features import FEATURES, FOR_TENANTS, FeatureGates, parse_gates
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -31,7 +31,9 @@ def gate_options(command: C) -> C:
 
 
 def gates_of(options: Mapping[str, Any]) -> FeatureGates:
-    """What was said of gates; what is said of one by name counts more than a flag. Raises UsageError."""
+    """What was said of gates; what is said of one by name counts more than a flag, and any word of one more than what
+    `--tenants` means for it. Raises UsageError."""
+    for_tenants = [f"{name}=true" for name in FOR_TENANTS] if options.get("tenants") else []
     flags = {feature.name: options.get(feature.alias.replace("-", "_")) for feature in FEATURES.values()}
     said = [f"{name}={str(value).lower()}" for name, value in flags.items() if value is not None]
-    return parse_gates([*said, *options["feature_gates"]])
+    return parse_gates([*for_tenants, *said, *options["feature_gates"]])

@@ -17,6 +17,7 @@ from planform.cli.durations import duration_option
 from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
 from planform.cli.places import default_data_directory
+from planform.cli.tenancy import composed_kinds_of, tenancy_options
 from planform.errors import UsageError
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -51,6 +52,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="CSV of static bearer tokens: token,user,uid,groups.",
 )
 @gate_options
+@tenancy_options
 @duration_option("--poll-interval", default="60s", help="How often to look at what no watch covers.")
 @click.option(
     "--max-concurrent-reconciles",
@@ -107,6 +109,12 @@ _LEVELS = ("debug", "info", "warning", "error")
     show_default=True,
     help="Definitions of managed resources that the default activation policy activates; an empty one means none.",
 )
+@click.option(
+    "--unconfined-tasks",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Where tasks of phases that ask for `runtime: process` see all of this machine's files, as we do.",
+)
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
 @click.option(
     "--debug-no-shortcuts",
@@ -150,6 +158,8 @@ def up(context: click.Context, /, **options: Any) -> None:
         phase_function_versions=options["phase_function_versions"],
         tool_labels=(*TOOL_LABELS, *options["tool_labels"]),
         builtin_functions=BuiltInUse(options["builtin_functions"]),
+        composed_kinds=composed_kinds_of(options),
+        unconfined_tasks=frozenset(options["unconfined_tasks"]),
         activations=tuple(filter(None, options["activations"])),
         shortcuts=not options["debug_no_shortcuts"],
     )

@@ -31,6 +31,7 @@ from planform.client.transport import Fence, Limits
 from planform.clock import Clock, SystemClock
 from planform.cluster.endpoint import Health, open_endpoint
 from planform.cluster.webhook import Surroundings, WebhookSettings, open_webhook
+from planform.composition.composed_kinds import ComposedKinds
 from planform.composition.revisions import TOOL_LABELS
 from planform.controllers.actions import PhaseFunctions
 from planform.controllers.coexistence import require_sole_control
@@ -87,6 +88,7 @@ class ClusterSettings:
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
     builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
+    composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
     activations: tuple[str, ...] = ("*",)
     shortcuts: bool = True
     """See `Workbench`."""
@@ -329,6 +331,7 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
             external_functions=settings.function_runtime == "external",
             shards=shards,
             rights=ClusterRights(client),
+            composed_kinds=settings.composed_kinds,
         )
         controllers = await stack.enter_async_context(open_controllers(parts))
         stack.push_async_callback(plane.stop_all)

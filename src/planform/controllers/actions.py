@@ -41,6 +41,8 @@ class PhaseFunctions:
     overlay: Path | None = None
     """An operator's own versions file, laid over the one of this build."""
     connection: Connection | None = None
+    unconfined: frozenset[str] = frozenset()
+    """Namespaces whose tasks may run outside the sandbox."""
     look: Callable[[str, str], Object | None] | None = None
     """Finds the Blueprints that ActionSets name, for admission."""
 
@@ -62,7 +64,13 @@ class PhaseFunctions:
         from planform.blueprints.contract import Surroundings
 
         containers = self._containers() if self.engine == "embedded" else None
-        return Surroundings(engine=self.engine, data=self.data, connection=self.connection, containers=containers)
+        return Surroundings(
+            engine=self.engine,
+            data=self.data,
+            connection=self.connection,
+            containers=containers,
+            unconfined=self.unconfined,
+        )
 
     def _containers(self) -> ContainerTasks | None:
         """What runs images on this machine: Podman, or runc with images that are kept below our data."""

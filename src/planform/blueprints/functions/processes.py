@@ -11,7 +11,7 @@ from typing import Final
 
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
-from planform.sandbox import Ended, Limits, Network, SandboxUnavailable, run_in_sandbox
+from planform.sandbox import Ended, Isolation, Limits, Network, SandboxUnavailable, run_in_sandbox
 
 Listener = Callable[[bytes], None]
 
@@ -65,12 +65,14 @@ async def run_process(
     log: Callable[[str], None] | None = None,
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
+    confined: bool = True,
 ) -> Exit:
     """Run to the end, in a scratch directory. `output` gets standard output as it comes; what it raises ends the run.
 
     Raises PhaseFailed if the command cannot be started or takes longer than `limits.seconds`. When this returns, or is
-    cancelled, the command and all it started have ended.
+    cancelled, the command and all it started have ended. Only what is not `confined` sees this machine's files.
     """
+    isolation = None if confined else Isolation.LIMITS_ONLY
     heard = None
     if log is not None:
 
@@ -79,7 +81,15 @@ async def run_process(
                 log(line)
 
     try:
-        done = await run_in_sandbox(command, limits, output=output, errors=heard, environment=environment, stdin=stdin)
+        done = await run_in_sandbox(
+            command,
+            limits,
+            output=output,
+            errors=heard,
+            environment=environment,
+            stdin=stdin,
+            isolation=isolation,
+        )
     except SandboxUnavailable as error:
         raise PhaseFailed(str(error)) from error
     said = done.stderr.decode(errors="replace").strip()

@@ -117,6 +117,7 @@ async def _here(context: PhaseContext, args: Arguments, task: Task, reader: Mark
         log=context.log,
         environment=task.environment,
         stdin=task.stdin,
+        confined=task.runtime != "process" or context.namespace not in context.here.unconfined,
     )
 
 
