@@ -254,7 +254,6 @@ async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
             "revisions-revision",
             "apiextensions.crossplane.io/v1alpha1 CompositionRevision is deprecated",
         ),
-        ("functions-function", "pkg.crossplane.io/v1beta1 Function is deprecated"),
     ],
 )
 async def test_designs_old_versions_are_answered_with_a_warning_header(
@@ -266,6 +265,14 @@ async def test_designs_old_versions_are_answered_with_a_warning_header(
     with caplog.at_level(logging.WARNING, logger="planform.client.transport"):
         await wire.create(wanted, dry_run=True)
     assert f"the server warns: {warning}" in caplog.text
+
+
+async def test_designs_functions_of_the_older_version_are_taken_without_a_warning(
+    wire: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="planform.client.transport"):
+        await wire.create(printed("functions-function"), dry_run=True)
+    assert "the server warns" not in caplog.text
 
 
 def test_every_manifest_of_the_designs_is_used_by_a_test() -> None:

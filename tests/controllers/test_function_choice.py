@@ -15,7 +15,7 @@ from tests.harness.planes import all_controllers, condition_of, eventually, unti
 
 pytestmark = pytest.mark.timeout(180)
 
-BUILT_IN = "crossplane-contrib/function-go-templating"
+BUILT_IN = "registry.example.org/crossplane-contrib/function-go-templating"
 """A package that ships with planform, so that any version of it is installed at once."""
 
 

@@ -13,6 +13,7 @@ from planform.api.kinds import GroupVersionKind
 from planform.api.names import CRD, FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, RUNTIME_CONFIG
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Patch, PatchType
+from planform.controllers.crds import ensure_crds
 from planform.controllers.packages.contents import PackageContents
 from planform.controllers.packages.deliveries import Deliveries
 from planform.controllers.workbench import Workbench
@@ -61,13 +62,18 @@ async def test_a_package_is_installed_and_called_over_its_own_endpoint(installat
     assert (labels[VERSION_LABEL], labels[NUMBER_LABEL]) == ("v1.2.0", "1")
     assert status["capabilities"] == ["composition"]
     assert status["endpoint"].startswith("ipv4:127.0.0.1:")
+    crd = await installation.bench.client.get(CRD, "settings.fn.example.org")
     assert status["objectRefs"] == [
-        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "name": "settings.fn.example.org"}
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "name": "settings.fn.example.org",
+            "uid": crd["metadata"]["uid"],
+        }
     ]
     assert function["status"]["endpoint"] == status["endpoint"]
     assert [each["name"] for each in function["status"]["activeRevisions"]] == [revision["metadata"]["name"]]
     assert (await installation.call())["version"] == "v1"
-    crd = await installation.bench.client.get(CRD, "settings.fn.example.org")
     assert [(each["kind"], each["controller"]) for each in crd["metadata"]["ownerReferences"]] == [
         ("FunctionRevision", True),
         ("Function", False),
@@ -229,6 +235,59 @@ async def test_a_package_that_does_not_fit_says_why_and_does_not_run(
     assert message in condition["message"]
     [revision] = await installation.revisions()
     assert installation.host.standing(revision["metadata"]["name"]) is None
+
+
+async def test_a_label_reaches_the_current_revision_though_no_registry_answers(installation: Installation) -> None:
+    publish(installation, "v1")
+    await installation.install("v1", labels={"channel": "alpha"})
+    await installation.until("Healthy", "True")
+    # From now on the registry is asked each time, and there is none.
+    await installation.install("v1", labels={"channel": "stable"}, packagePullPolicy="Always")
+
+    async def relabelled() -> bool:
+        [revision] = await installation.revisions()
+        return bool(revision["metadata"]["labels"].get("channel") == "stable")
+
+    await eventually(relabelled, "the label is there")
+    assert (await installation.call(selector={"channel": "stable"}))["version"] == "v1"
+
+
+async def test_a_package_must_have_a_full_name_unless_it_was_stored_before(installation: Installation) -> None:
+    client, short = installation.bench.client, "crossplane-contrib/function-auto-ready:v0.5.0"
+    about = {"apiVersion": "pkg.crossplane.io/v1", "kind": "Function", "metadata": {"name": "short"}}
+    with pytest.raises(Invalid, match="must be a fully qualified image name"):
+        await client.create({**about, "spec": {"package": short}})
+    for name in ("registry.example.org/a/b:v1", "localhost:5000/a:v1", "127.0.0.1:5000/a/b@sha256:" + "0" * 64):
+        await client.create({**about, "spec": {"package": name}}, dry_run=True)
+    definition = await client.get(CRD, "functions.pkg.crossplane.io")
+    for version in definition["spec"]["versions"]:
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["package"].pop(
+            "x-kubernetes-validations"
+        )
+    await client.update(definition)
+
+    async def stored() -> dict[str, Any] | None:
+        try:
+            return await client.create({**about, "spec": {"package": short}})
+        except Invalid:
+            return None  # a real API server needs a moment
+
+    await eventually(stored, "a short name is stored, as it could be before")
+    await ensure_crds(client, clock=installation.bench.clock)
+
+    async def refused() -> bool:
+        try:
+            await client.create({**about, "metadata": {"name": "other"}, "spec": {"package": short}}, dry_run=True)
+        except Invalid:
+            return True
+        return False
+
+    await eventually(refused, "the rule holds again")
+    label = Patch(PatchType.MERGE, {"metadata": {"labels": {"still": "valid"}}})
+    await client.patch(FUNCTION, "short", label)
+    with pytest.raises(Invalid, match="must be a fully qualified image name"):
+        await client.patch(FUNCTION, "short", Patch(PatchType.MERGE, {"spec": {"package": f"{short}-other"}}))
+    await client.delete(FUNCTION, "short")
 
 
 async def test_a_package_that_is_not_here_and_must_not_be_pulled_says_so(installation: Installation) -> None:

@@ -52,10 +52,10 @@ INPUT = {
     "inline": {"template": TEMPLATE},
 }
 PACKAGES = {
-    "templates": "crossplane-contrib/function-go-templating:v0.9.0",
-    "again": "crossplane-contrib/function-go-templating:v0.10.0",
+    "templates": "registry.example.org/crossplane-contrib/function-go-templating:v0.9.0",
+    "again": "registry.example.org/crossplane-contrib/function-go-templating:v0.10.0",
     "nothing": "registry.example.org/acme/function-nothing:v0.5.0",
-    "refuses": "crossplane-contrib/function-patch-and-transform:v0.8.2",
+    "refuses": "registry.example.org/crossplane-contrib/function-patch-and-transform:v0.8.2",
 }
 
 

@@ -89,16 +89,28 @@ async def test_a_plane_without_functions_points_to_the_built_in_ones(planform: R
 async def test_functions_are_shown_with_their_revisions_the_newest_first(
     planform: Run, functions: Callable[..., Awaitable[None]]
 ) -> None:
-    await functions("ready", "crossplane-contrib/function-auto-ready:v1")
-    await functions("ready", "crossplane-contrib/function-auto-ready:v2")
-    await functions("shout", "acme/function-shout:v1", "False")
+    await functions("ready", "registry.example.org/crossplane-contrib/function-auto-ready:v1")
+    await functions("ready", "registry.example.org/crossplane-contrib/function-auto-ready:v2")
+    await functions("shout", "127.0.0.1:1/acme/function-shout:v1", "False")
     done = await planform("function", "list")
     _, second, first, missing = [line.split() for line in done.stdout.splitlines()]
     assert second[1].endswith("*")
-    assert second[2:] == ["2", "Active", "True", "builtin:auto-ready", "crossplane-contrib/function-auto-ready:v2"]
-    assert first[2:] == ["1", "Active", "True", "builtin:auto-ready", "crossplane-contrib/function-auto-ready:v1"]
-    assert missing == ["shout", "-", "-", "-", "False", "-", "acme/function-shout:v1"]
-    assert 'shout: "acme/function-shout:v1" is not a built-in function' in done.stderr
+    assert second[2:] == [
+        "2",
+        "Active",
+        "True",
+        "builtin:auto-ready",
+        "registry.example.org/crossplane-contrib/function-auto-ready:v2",
+    ]
+    assert first[2:] == [
+        "1",
+        "Active",
+        "True",
+        "builtin:auto-ready",
+        "registry.example.org/crossplane-contrib/function-auto-ready:v1",
+    ]
+    assert missing == ["shout", "-", "-", "-", "False", "-", "127.0.0.1:1/acme/function-shout:v1"]
+    assert "shout: " in done.stderr and "127.0.0.1:1" in done.stderr
 
     ready, shout = json.loads((await planform("function", "list", "-o", "json")).stdout)
     assert (ready["installed"], ready["healthy"], shout["installed"]) == (True, True, False)
@@ -110,9 +122,9 @@ async def test_functions_are_shown_with_their_revisions_the_newest_first(
 async def test_people_activate_where_it_is_left_to_them(
     planform: Run, functions: Callable[..., Awaitable[None]], plane: ControlPlane
 ) -> None:
-    await functions("ready", "crossplane-contrib/function-auto-ready:v1", "False", policy="Manual")
+    await functions("ready", "registry.example.org/crossplane-contrib/function-auto-ready:v1", "False", policy="Manual")
     assert (await planform("function", "activate", "ready")).stdout.endswith(" is now active\n")
-    await functions("ready", "crossplane-contrib/function-auto-ready:v2", "False", policy="Manual")
+    await functions("ready", "registry.example.org/crossplane-contrib/function-auto-ready:v2", "False", policy="Manual")
     assert (await planform("function", "activate", "ready")).stdout.endswith(" is now active\n")
     again = await planform("function", "activate", "ready", "--revision", "2")
     assert again.stdout.endswith(" is already active\n")
@@ -126,7 +138,7 @@ async def test_people_activate_where_it_is_left_to_them(
 async def test_what_the_control_plane_would_undo_is_refused(
     planform: Run, functions: Callable[..., Awaitable[None]]
 ) -> None:
-    await functions("ready", "crossplane-contrib/function-auto-ready:v1")
+    await functions("ready", "registry.example.org/crossplane-contrib/function-auto-ready:v1")
     with pytest.raises(UsageError, match="activates its newest revisions by itself") as caught:
         await planform("function", "activate", "ready")
     assert "revisionActivationPolicy: Manual" in str(caught.value.hint)

@@ -15,7 +15,6 @@ from planform.api.extensions.vocabulary import (
     labels,
     many,
     number,
-    object_ref,
     record,
     root,
     rule,
@@ -41,13 +40,22 @@ _PACKAGE_COLUMNS: Final = [
 ]
 _REVISION_COLUMNS: Final = [
     condition_column("RevisionHealthy", "HEALTHY"),
-    condition_column("RuntimeHealthy", "RUNTIME"),
-    column("REVISION", ".spec.revision", "integer"),
+    condition_column("RuntimeHealthy", "RUNTIME-HEALTHY"),
     column("IMAGE", ".spec.image"),
     column("STATE", ".spec.desiredState"),
-    column("DEP-FOUND", ".status.foundDependencies", "integer"),
-    column("DEP-INSTALLED", ".status.installedDependencies", "integer"),
+    column("REVISION", ".spec.revision", "integer", priority=1),
+    column("DEP-FOUND", ".status.foundDependencies", "integer", priority=1),
+    column("DEP-INSTALLED", ".status.installedDependencies", "integer", priority=1),
 ]
+_FULL_NAME: Final = rule(
+    "oldSelf.hasValue() && oldSelf.value() == self || self.matches('^([^./]+([.][^./]+)+|localhost(:[0-9]+)?)"
+    "(/[^/:@]+)+(:[^:@]+(@sha256.+)?|@sha256.+)$')",
+    "must be a fully qualified image name, including the registry, repository, and tag or digest. For example,"
+    " 'registry.example.com/repo/package:tag' or 'registry.example.com/repo/package[:tag]@sha256:"
+    "1234567890abcdef1234567890abcdef1234567890abcdef1234567890abcdef'.",
+    whether_new=True,
+)
+"""What was stored with a shorter name, when those were taken, stays valid until somebody changes it."""
 
 
 def function() -> Object:
@@ -119,7 +127,7 @@ def provider_revision() -> Object:
 
 def configuration_revision() -> Object:
     """One version of an installed configuration."""
-    columns = [each for each in _REVISION_COLUMNS if each["name"] != "RUNTIME"]
+    columns = [each for each in _REVISION_COLUMNS if each["name"] != "RUNTIME-HEALTHY"]
     return _served(CONFIGURATION_REVISION.kind, _revision("One version of a configuration.", {}, {}), columns, "pkgrev")
 
 
@@ -127,7 +135,9 @@ def _package(
     says: str, fields: Mapping[str, Schema], told: Mapping[str, Schema], rules: Sequence[Object] = ()
 ) -> Schema:
     spec = {
-        "package": text("The package: an image, with tag or digest.", shortest=1),
+        "package": text(
+            "The package: an image with its registry, and with tag or digest.", shortest=1, rules=[_FULL_NAME]
+        ),
         "revisionActivationPolicy": text(
             "Whether new revisions become active by themselves.", one_of=["Automatic", "Manual"], default="Automatic"
         ),
@@ -169,7 +179,7 @@ def _revision(says: str, fields: Mapping[str, Schema], told: Mapping[str, Schema
         "foundDependencies": number("How many dependencies the package has."),
         "installedDependencies": number("How many of them are installed."),
         "invalidDependencies": number("How many of them are installed in a version that does not fit."),
-        "objectRefs": many("Objects that came with the package.", object_ref("One object.")),
+        "objectRefs": many("Objects that came with the package.", _object_ref()),
         "permissionRequests": many("Permissions that the package asks for.", free("One rule.")),
         **told,
     }
@@ -189,6 +199,17 @@ def _one_active() -> dict[str, Schema]:
     return {"activeRevisionLimit": number("Always 1.", rules=[only])}
 
 
+def _object_ref() -> Schema:
+    fields = {
+        "apiVersion": text("API version of the object."),
+        "kind": text("Kind of the object."),
+        "name": text("Name of the object."),
+        "namespace": text("Namespace of the object, if its kind is namespaced."),
+        "uid": text("UID of the object."),
+    }
+    return record("One object.", fields, required=["apiVersion", "kind", "name"])
+
+
 def _certificates() -> dict[str, Schema]:
     return {
         "tlsServerSecretName": text("The Secret with its own certificate."),
@@ -200,11 +221,7 @@ def _served(kind: str, schema: Schema, columns: list[Object], category: str, *, 
     if not beta:
         versions = [version("v1", schema, columns, storage=True)]
         return crd(PACKAGES_GROUP, kind, versions, categories=["crossplane", category])
-    warning = f"{PACKAGES_GROUP}/v1beta1 {kind} is deprecated; use {PACKAGES_GROUP}/v1 {kind}"
-    versions = [
-        version("v1", schema, columns, storage=True),
-        version("v1beta1", schema, columns, deprecated=warning),
-    ]
+    versions = [version("v1", schema, columns, storage=True), version("v1beta1", schema, columns)]
     return crd(PACKAGES_GROUP, kind, versions, categories=["crossplane", category])
 
 

@@ -212,14 +212,7 @@ class PackageContents:
 
         allowed = INSTALLED_KINDS[fetched.package.kind]
         objects = [self._owned(each, revision) for each in fetched.package.objects if gvk_of(each) in allowed]
-        references = sorted(
-            (
-                {"apiVersion": each["apiVersion"], "kind": each["kind"], "name": each["metadata"]["name"]}
-                for each in objects
-            ),
-            key=lambda each: (each["apiVersion"], each["kind"], each["name"]),
-            reverse=True,
-        )
+        every = tuple(objects)
         metadata, spec = revision["metadata"], revision["spec"]
         # The number is part of it: a revision that the package went back to has to bring its objects again.
         state = (controller_of(revision), spec["revision"], spec.get("commonLabels"), spec.get("commonAnnotations"))
@@ -232,7 +225,14 @@ class PackageContents:
             await self.deliveries.watch(map(gvk_of, objects))
             await asyncio.gather(*(self._bring(each, revision) for each in objects))
         self._established[metadata["uid"]] = state
-        return references
+        return sorted(map(self._reference, every), key=lambda each: (each["apiVersion"], each["kind"], each["name"]))[
+            ::-1
+        ]
+
+    def _reference(self, obj: Object) -> Object:
+        reference = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": obj["metadata"]["name"]}
+        uid = self.deliveries.uid_of(address_of(obj))
+        return {**reference, "uid": uid} if uid else reference
 
     def rest(self, revision: Object) -> None:
         """An inactive revision lets go of its objects: those that are active bring theirs again."""

@@ -129,6 +129,7 @@ class PackageController:
         self._known.add(key.name)
         package = await self._resume(package)
         revisions = await self._revisions(package)
+        await self._follow(package, revisions)
         try:
             _check_name(package)
             content = await self._content(package, revisions)
@@ -234,6 +235,29 @@ class PackageController:
         changes = changes_to(present, wanted, annotations=self.copied_annotations)
         revisions[name] = await merge(self._client, present, changes, manager=self._manager) if changes else present
         return name
+
+    async def _follow(self, package: Object, revisions: dict[str, Object]) -> None:
+        """Have the current revision be as its package says, as far as that is known without asking a registry: a label
+        that steps choose by must not wait for one that does not answer."""
+        status = package.get("status") or {}
+        present = revisions.get(str(status.get("currentRevision")))
+        if present is None or status.get("currentIdentifier") != package["spec"]["package"]:
+            return
+        before, now = annotations_of(present), annotations_of(package)
+        if any(before.get(each) != now.get(each) for each in self.copied_annotations):
+            return  # it may mean another revision
+        wanted = new_revision(
+            package,
+            self._revision,
+            present["metadata"]["name"],
+            known_of(present).number,
+            active=known_of(present).active,
+            annotations=self.copied_annotations,
+            digest=annotations_of(present).get(DIGEST_ANNOTATION, ""),
+        )
+        if changes := changes_to(present, wanted, annotations=self.copied_annotations):
+            name = present["metadata"]["name"]
+            revisions[name] = await merge(self._client, present, changes, manager=self._manager)
 
     async def _unowned(self, name: str) -> Object:
         """A revision that is there already and that nobody controls; it will be adopted."""

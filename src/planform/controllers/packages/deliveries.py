@@ -110,6 +110,11 @@ class Deliveries:
             version_number(metadata["resourceVersion"]),
         )
 
+    def uid_of(self, address: Address) -> str:
+        """The uid of an object that some revision brought; empty if none did since the start."""
+        delivery = self._known.get(address)
+        return delivery.uid if delivery is not None else ""
+
     def undone(self, revision: str) -> Collection[Address]:
         """What a revision, known by its uid, has to bring again."""
         return self._undone.get(revision, ())
