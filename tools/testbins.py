@@ -300,6 +300,75 @@ def from_go_tests(module: str, version: str, package: str, also: str, keep: Sequ
     return recipe
 
 
+def from_go_tables(module: str, version: str, name: str) -> Recipe:
+    """Run the unit tests of a composition function in a copy, and give NAME, which prints a tar of what they asked.
+
+    In the tar are `tables.jsonl`, a line with request and response for each call, and the module's `example` folder.
+    """
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        go = Go.find(workshop)
+        source = go.download(module, version)
+        copy, dump = workshop.scratch / "copy", workshop.scratch / "tables.jsonl"
+        for file in source.directory.rglob("*"):
+            if file.is_file():
+                target = copy / file.relative_to(source.directory)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+        code = (copy / "fn.go").read_text()
+        protocol = re.search(r'(\w+) "(github\.com/crossplane/function-sdk-go/proto/v1(?:beta1)?)"', code)
+        if protocol is None:
+            raise Unavailable(f"{module}: it is not known how it speaks the protocol")
+        (copy / "fn.go").write_text(code.replace(") RunFunction(", ") runUnhooked("))
+        (copy / "planform_hook_test.go").write_text(_TABLES_HOOK.replace("PROTOCOL", protocol[2]))
+        env = {**go.env, "PLANFORM_TABLES": str(dump)}
+        workshop.run([go.program, "-C", str(copy), "test", "-mod=mod", "-count=1", "."], env=env)
+        tree = workshop.scratch / "tables.tar"
+        with tarfile.open(tree, "w") as archive:
+            archive.add(dump, "tables.jsonl", filter=_plain_member)
+            archive.add(copy / "example", "example", filter=_plain_member)
+        with (out / name).open("wb") as script:
+            script.write(b'#!/bin/sh\n[ "$1" = -h ] || exec tail -n +4 "$0"\nexit\n' + tree.read_bytes())
+        return f"go {module}@v{version}"
+
+    return recipe
+
+
+_TABLES_HOOK = """package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	protocol "PROTOCOL"
+)
+
+func (f *Function) RunFunction(
+	ctx context.Context, req *protocol.RunFunctionRequest,
+) (*protocol.RunFunctionResponse, error) {
+	sent, _ := protojson.Marshal(proto.Clone(req))
+	rsp, err := f.runUnhooked(ctx, req)
+	line := map[string]any{"request": json.RawMessage(sent)}
+	if err != nil {
+		line["rpcError"] = err.Error()
+	} else if got, failed := protojson.Marshal(rsp); failed == nil {
+		line["response"] = json.RawMessage(got)
+	}
+	out, failed := os.OpenFile(os.Getenv("PLANFORM_TABLES"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if failed == nil {
+		text, _ := json.Marshal(line)
+		_, _ = out.Write(append(text, '\\n'))
+		_ = out.Close()
+	}
+	return rsp, err
+}
+"""
+
+
 def _plain_member(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """Modules are read-only, and belong to whoever downloaded them: neither is of the tree."""
     member.uid = member.gid = member.mtime = 0
@@ -458,6 +527,46 @@ PRODUCTS = (
             ),
         ),
         proof=("--help",),
+    ),
+    Product(
+        ("function-go-templating",),
+        "0.12.3",
+        (
+            from_go(
+                f"{CONTRIB}/function-go-templating",
+                "0.12.3",
+                f"{CONTRIB}/function-go-templating",
+                "function-go-templating",
+            ),
+        ),
+        proof=("--help",),
+    ),
+    Product(
+        ("function-cel-filter",),
+        "0.2.0",
+        (
+            from_go(
+                f"{CONTRIB}/function-cel-filter",
+                "0.2.0",
+                f"{CONTRIB}/function-cel-filter",
+                "function-cel-filter",
+            ),
+        ),
+        proof=("--help",),
+    ),
+    *(
+        Product(
+            (f"{name}-tables",),
+            version,
+            (from_go_tables(f"{CONTRIB}/{name}", version, f"{name}-tables"),),
+            proof=("-h",),
+        )
+        for name, version in (
+            ("function-patch-and-transform", "0.5.0"),
+            ("function-go-templating", "0.12.3"),
+            ("function-auto-ready", "0.7.0"),
+            ("function-cel-filter", "0.2.0"),
+        )
     ),
     Product(
         ("provider-nop", "provider-nop-package"),

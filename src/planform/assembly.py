@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from planform.api.names import XRD
+from planform.api.names import SYSTEM_NAMESPACE, XRD
 from planform.client.informer import list_pages
 from planform.client.protocol import Client
 from planform.client.rights import NoRights, Rights
@@ -46,6 +46,7 @@ from planform.controllers.packaged_phases import PackagedPhases
 from planform.controllers.packages.opening import open_cluster_packaging, open_packaging, settled, start_packages
 from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
 from planform.controllers.population import Population
+from planform.controllers.random_keys import StoredRandomKeys
 from planform.controllers.recording import Events, open_events
 from planform.controllers.sharing import ServedDefinitions, SharedComposites
 from planform.controllers.shipped_functions import BuiltInUse
@@ -166,8 +167,11 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             packaging.contents.built_in_kinds = nop_kinds
         host = packaging.host if packaging is not None else None
         functions = await stack.enter_async_context(LiveFunctions(bench, host))
+        # The key must be there before the first XR is, or that XR counts as one from before there was a key.
+        keys = StoredRandomKeys(parts.client, parts.cluster.namespace if parts.cluster else SYSTEM_NAMESPACE)
+        await keys.ensure()
         call = await stack.enter_async_context(
-            runner(functions, metrics=parts.metrics, data=parts.data, tracer=parts.tracer, host=host)
+            runner(functions, metrics=parts.metrics, data=parts.data, tracer=parts.tracer, host=host, keys=keys)
         )
         cache = ResponseCache(parts.clock, metrics=parts.metrics)
         pipelines = Pipelines(

@@ -361,7 +361,7 @@ def test_json_objects_may_follow_each_other() -> None:
         ("{{ upper", "cannot parse the provided templates: template: manifests:1: unclosed action"),
         ("\n\n {{ .a | upper }}", 'cannot execute template: template: manifests:3:9: executing "manifests" at <upper>'),
         ('{{ fail "no luck" }}', "error calling fail: no luck"),
-        ("{{ env `HOME` }}", "manifests:1: "),
+        ("{{ env `HOME` }}", "error calling env: it is refused: "),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(text: str, problem: str) -> None:
@@ -436,8 +436,9 @@ def test_conditions_are_set_but_for_those_of_the_system() -> None:
         Condition("B", Status.UNKNOWN, "", "", Target.COMPOSITE),
     ]
     assert '"Ready" is a reserved condition type' in fatal(meta("ClaimConditions", "conditions: [{type: Ready}]"))
-    assert "must be Composite or" in fatal(meta("ClaimConditions", "conditions: [{type: A, target: Claim}]"))
-    assert 'unknown field "why"' in fatal(meta("ClaimConditions", "conditions: [{type: A, why: b}]"))
+    lenient = rendered(meta("ClaimConditions", "conditions: [{type: A, target: Claim, why: b}]"))
+    assert [each.target for each in lenient.conditions] == [Target.COMPOSITE]
+    assert "is not CompositeAndClaim, and counts as Composite" in lenient.results[0].message
 
 
 def test_the_context_is_merged_key_by_key() -> None:
@@ -460,13 +461,14 @@ def test_resources_can_be_required_by_name_or_labels_in_a_namespace_or_all() -> 
         "all": ResourceSelector("v1", "A", match_labels={}),
     }
     assert 'duplicate extra resource key "one"' in fatal(meta("ExtraResources", wanted) * 2)
-    assert "needs an apiVersion and a kind" in fatal(meta("ExtraResources", "requirements: {a: {kind: A}}"))
+    lenient = rendered(meta("ExtraResources", "requirements: {a: {kind: A}}"))
+    assert "requirements.a: apiVersion or kind is missing" in lenient.results[0].message
 
 
 def test_required_resources_are_left_in_the_context_for_later_steps() -> None:
     found = {"a": [Resource({"id": 1})], "b": list[Resource]()}
     answer = rendered("# nothing", required_resources=found, context={EXTRA: {"c": [{"id": 3}]}})
-    assert answer.context == {EXTRA: {"a": [{"id": 1}], "b": [], "c": [{"id": 3}]}}
+    assert answer.context == {EXTRA: {"a": {"items": [{"resource": {"id": 1}}]}, "b": {}, "c": [{"id": 3}]}}
 
 
 @pytest.mark.parametrize(

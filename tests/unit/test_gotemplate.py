@@ -137,9 +137,11 @@ def test_syntax_errors_carry_the_line() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_a_refused_function_is_refused_by_name(name: str) -> None:
-    with pytest.raises(TemplateSyntaxError, match=f'function "{name}" is refused') as caught:
-        Template(f'{{{{ {name} "x" }}}}')
+def test_a_refused_function_is_refused_by_name_when_it_is_called(name: str) -> None:
+    template = Template(f'{{{{ if .call }}}}{{{{ {name} "x" }}}}{{{{ end }}}}')
+    assert template.render({"call": False}) == ""
+    with pytest.raises(TemplateExecutionError, match=f"error calling {name}: it is refused") as caught:
+        template.render({"call": True})
     assert REFUSED[name] in str(caught.value)
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -38,9 +38,9 @@ _CHUNK: Final = 1 << 20
 
 
 class Worked(Protocol):
-    """What a worker's module has under the name `function`."""
+    """What a worker's module has under the name `function`. It may say with `asked` what a request is to it."""
 
-    def call(self, request: FunctionRequest, /) -> FunctionResponse: ...
+    def call(self, request: Any, /) -> FunctionResponse: ...
 
 
 class WorkerGone(Exception):
@@ -57,7 +57,7 @@ class Workers:
         self._threads = ThreadPoolExecutor(most, thread_name_prefix=f"{module.rpartition('.')[2]}-worker")
         self._own = threading.local()
 
-    async def call(self, request: FunctionRequest, *, seconds: float, most: int = MAX_ANSWER_SIZE) -> FunctionResponse:
+    async def call(self, request: Any, *, seconds: float, most: int = MAX_ANSWER_SIZE) -> FunctionResponse:
         """The function's answer of at most so many bytes. Raises WorkerGone. Cancelling it ends the worker."""
         call = _Call(msgspec.json.encode(request), seconds, most)
         try:
@@ -190,10 +190,11 @@ class _Worker:
 
 def _serve(function: Worked) -> None:
     """Answer until nobody asks any more. What the function prints goes nowhere."""
+    kind: Any = getattr(function, "asked", FunctionRequest)
     asking, answering = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     for asked in _frames(asking):
-        answer = msgspec.json.encode(function.call(msgspec.json.decode(asked, type=FunctionRequest)))
+        answer = msgspec.json.encode(function.call(msgspec.json.decode(asked, type=kind)))
         data = memoryview(_HEAD.pack(len(answer)) + answer)
         while data:
             data = data[os.write(answering, data) :]

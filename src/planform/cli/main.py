@@ -25,6 +25,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "demo": ("planform.cli.demo", "Watch a control plane at work, without leaving a trace."),
         "status": ("planform.cli.status", "Show whether a control plane runs, and what it holds."),
         "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
+        "random": ("planform.cli.random", "See and renew what templates draw at random for XRs."),
         "backup": ("planform.cli.backups", "Copy the data of a control plane into one file."),
         "restore": ("planform.cli.backups", "Make a data directory from a backup."),
         "export": ("planform.cli.export", "Write a whole control plane into an archive, to move it."),

@@ -49,6 +49,7 @@ from planform.telemetry.metrics import Registry
 from planform.telemetry.tracing import Tracer
 
 if TYPE_CHECKING:
+    from planform.builtin.seeds import RandomKeys
     from planform.functions.grpc_transport import CallLimits
     from planform.packages.runtimes.host import Standing
 
@@ -425,13 +426,15 @@ async def runner(
     data: Path | None = None,
     tracer: Tracer | None = None,
     host: Hosting | None = None,
+    keys: RandomKeys | None = None,
 ) -> AsyncIterator[FunctionRunner]:
     """Calls every function where it serves, until the block ends; calls in flight are then cancelled.
 
     `data` is the control plane's own directory, which scripts of users do not get to see; `host` runs what runs on this
-    machine. Connections of a revision that is gone or inactive are closed once its calls have ended.
+    machine; `keys` are what random values of templates are made with. Connections of a revision that is gone or
+    inactive are closed once its calls have ended.
     """
-    builtins = InProcessRunner(_finder(data), metrics=metrics)
+    builtins = InProcessRunner(_finder(data, keys), metrics=metrics)
     async with _Remote(live, limits, metrics, tracer) as remote:
         routing = RoutingRunner(live, builtins, remote)
         yield routing if host is None else host.runner(routing)
@@ -477,13 +480,17 @@ class _Remote:
         return runner
 
 
-def _finder(data: Path | None) -> Callable[[str], BuiltinFunction | WaitingFunction | None]:
+def _finder(data: Path | None, keys: RandomKeys | None) -> Callable[[str], BuiltinFunction | WaitingFunction | None]:
     @cache
     def find(name: str) -> BuiltinFunction | WaitingFunction | None:
         if name == "python" and data is not None:
             from planform.builtin.python import InlinePython
 
             return InlinePython(hidden=(data,))
+        if keys is not None and find_builtin_name(name) == find_builtin_name("go-templating"):
+            from planform.builtin.go_templating import GoTemplating
+
+            return GoTemplating(keys)
         return find_builtin(name)
 
     return find

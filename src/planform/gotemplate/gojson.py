@@ -39,6 +39,10 @@ class _Encoder:
         """`line` is the line break and indentation of the value's own level."""
         if depth > MAX_NESTING:
             raise LimitReached(f"value is nested more than {MAX_NESTING} deep")
+        if isinstance(value, Record) and isinstance(members := value.go_value(), dict):
+            colon, inner = ": " if self.indent else ":", line + self.indent
+            parts = [self.string(key) + colon + self.encode(item, inner, depth + 1) for key, item in members.items()]
+            return self.enclosed("{", parts, "}", line, inner)
         if isinstance(value, (list, dict)):
             if isinstance(value, NIL_CONTAINERS):
                 return "null"

@@ -132,7 +132,7 @@ def _plain(value: Value, meter: Meter) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, Record):
-        return value.go_json()
+        return _plain(value.go_value(), meter)
     raise CallFailed(f"error marshaling into JSON: json: unsupported type: {type_name(value)}")
 
 

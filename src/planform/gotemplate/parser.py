@@ -6,8 +6,7 @@ parses fails only for what its data makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from types import MappingProxyType
+from collections.abc import Container
 from typing import Final, NoReturn
 
 from planform.gotemplate import nodes
@@ -38,11 +37,9 @@ def parse(
     functions: Container[str],
     left: str = "{{",
     right: str = "}}",
-    *,
-    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Tree]:
-    """Parse a text into its templates by name. Raises TemplateSyntaxError, which tells why a function is `refused`."""
-    return _Parser(name, text, functions, left or "{{", right or "}}", refused).parse()
+    """Parse a text into its templates by name. Raises TemplateSyntaxError."""
+    return _Parser(name, text, functions, left or "{{", right or "}}").parse()
 
 
 class _End(Node):
@@ -60,13 +57,10 @@ class _End(Node):
 
 
 class _Parser:
-    def __init__(
-        self, name: str, text: str, functions: Container[str], left: str, right: str, refused: Mapping[str, str]
-    ) -> None:
+    def __init__(self, name: str, text: str, functions: Container[str], left: str, right: str) -> None:
         self.name = name
         self.text = text
         self.functions = functions
-        self.refused = refused
         self.tokens = tokenize(text, left, right)
         self.at = 0
         self.furthest = 0  # errors carry the line of the last token looked at
@@ -365,8 +359,6 @@ class _Parser:
         match token.kind:
             case "identifier":
                 self.next()
-                if token.text not in self.functions and token.text in self.refused:
-                    self.fail(f"function {quote(token.text)} is refused: {self.refused[token.text]}")
                 if token.text not in self.functions:
                     self.fail(f"function {quote(token.text)} not defined")
                 return nodes.Identifier(pos, token.text)

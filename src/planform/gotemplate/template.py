@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Final
@@ -79,8 +80,8 @@ class TemplateSet:
     def names(self) -> list[str]:
         return sorted(self._bodies)
 
-    def render(self, name: str, data: Value = None) -> str:
-        """The text of a template over `data`. Raises TemplateExecutionError."""
+    def render(self, name: str, data: Value = None, *, rng: random.Random | None = None) -> str:
+        """The text of a template over `data`, with a generator of its own if need be. Raises TemplateExecutionError."""
         if name not in self._bodies:
             raise TemplateExecutionError(f"template: no template {quote(name)} associated with this set", name=name)
         options = self.options
@@ -89,7 +90,7 @@ class TemplateSet:
             self,
             options.limits,
             clock=options.clock,
-            rng=options.rng or random.SystemRandom(),
+            rng=rng or options.rng or random.SystemRandom(),
             zone=options.zone,
         )
         return _run(state, self._bodies[name], data)
@@ -135,12 +136,24 @@ class Template:
 def _functions(options: Options) -> dict[str, Function]:
     functions: dict[str, Function] = dict(builtins)
     if options.sprig:
+        functions.update({name: _refusing(name, why) for name, why in REFUSED.items()})
         functions.update(sprig)
     if options.helm:
         functions.update(helm)
     for name, given in options.functions.items():
         functions[name] = given if isinstance(given, Function) else Function(given)
     return functions
+
+
+@lru_cache(maxsize=64)
+def _refusing(name: str, why: str) -> Function:
+    """A function that templates may name and not call: what is never reached need not be forbidden."""
+
+    def refuse(*arguments: Value) -> Value:
+        raise CallFailed(f"it is refused: {why}")
+
+    refuse.__name__ = name
+    return Function(refuse, "func(...interface {}) (interface {}, error)")
 
 
 # --- compiled texts, by digest ---------------------------------------------------------------------------------------
@@ -169,7 +182,7 @@ def _compiled(name: str, text: str, options: Options, functions: Mapping[str, Fu
 
 
 def _compile(name: str, text: str, options: Options, functions: Mapping[str, Function]) -> Unit:
-    trees = parse(name, text, functions, options.left, options.right, refused=REFUSED if options.sprig else {})
+    trees = parse(name, text, functions, options.left, options.right)
     unit = compile_unit(name, text, trees, functions, options.missing_key)
     unit.blank = frozenset(tree.name for tree in trees.values() if nodes.is_blank(tree.root))
     return unit

@@ -110,6 +110,10 @@ class Record:
         """The string that stands for it in JSON."""
         return self.go_string()
 
+    def go_value(self) -> Value:
+        """The value that stands for it in JSON, of which a record with members has an object."""
+        return self.go_json()
+
     def go_string(self) -> str:
         """What Go's String method, or %v without one, gives."""
         raise NotImplementedError

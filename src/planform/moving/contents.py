@@ -65,6 +65,8 @@ _EPHEMERAL: Final = frozenset(
 )
 """Kinds that an engine, or a machine of it, makes for itself."""
 
+RANDOM_KEY_CONFIG: Final = "planform-random-key"
+"""Which random key is a control plane's own stays with it; the keys themselves go with the XRs."""
 _BOOTSTRAP_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _TOKEN_TYPES: Final = frozenset({"kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"})
 
@@ -85,6 +87,7 @@ def is_furniture(obj: Mapping[str, Any]) -> bool:
     return (kind == "Namespace" and name in _BOOTSTRAP_NAMESPACES) or (group, kind, name) in {
         ("", "ServiceAccount", "default"),
         ("", "ConfigMap", "kube-root-ca.crt"),
+        ("", "ConfigMap", RANDOM_KEY_CONFIG),
         ("", "Service", "kubernetes"),
     }
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from planform.api.extensions import crds
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk, gvk_of
 from planform.api.names import CRD, XRD
+from planform.builtin.seeds import Keyring
 from planform.client.informer import list_pages
 from planform.client.protocol import Client
 from planform.composition.definitions import claim_kind, xr_kind
@@ -28,6 +29,7 @@ from planform.moving.contents import (
     why_left_out,
 )
 from planform.moving.ordering import in_order
+from planform.moving.random_values import key_secrets, keyring_of, marked
 
 NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 _NAMED: Final = {
@@ -45,7 +47,7 @@ async def export_everything(client: Client, kinds: Sequence[Kind], *, secrets: b
     reading = _Reading(client, stored, secrets)
     for kind in _one_version_each(kinds, stored):
         await reading.take_all(kind.gvk)
-    return reading.contents("embedded")
+    return reading.contents("embedded", await keyring_of(client))
 
 
 async def export_reachable(client: Client, *, secrets: bool = True, more: Collection[Kind] = ()) -> Contents:
@@ -62,8 +64,10 @@ async def export_reachable(client: Client, *, secrets: bool = True, more: Collec
     for chosen in more:
         await reading.take_all(chosen.gvk)
     await reading.follow_references()
+    for secret in await key_secrets(client):
+        reading.take(secret)
     await reading.take_definitions_and_namespaces()
-    return reading.contents("kubernetes")
+    return reading.contents("kubernetes", await keyring_of(client))
 
 
 class _Reading:
@@ -77,8 +81,9 @@ class _Reading:
         self.found: dict[Identity, Object] = {}
         self.left: dict[Identity, LeftOut] = {}
 
-    def contents(self, engine: Any) -> Contents:
-        objects = in_order([portable(obj) for obj in self.found.values()])
+    def contents(self, engine: Any, ring: Keyring | None) -> Contents:
+        found = self.found.values() if ring is None else marked(self.found.values(), ring)
+        objects = in_order([portable(obj) for obj in found])
         return Contents(engine, tuple(objects), tuple(self.left[name] for name in sorted(self.left)))
 
     async def take_all(self, kind: GroupVersionKind) -> None:

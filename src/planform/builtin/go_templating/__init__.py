@@ -7,23 +7,24 @@ needs more, or is very long, is rendered by a worker process, with limits for la
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import random
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from planform.builtin.compiled import CACHED_INPUTS, Refused
+from planform.builtin.compiled import CACHED_INPUTS, Refused, tell, warn
 from planform.builtin.durations import seconds as seconds_of
 from planform.builtin.environment import environment_of
+from planform.builtin.go_templating.certificates import certificates
 from planform.builtin.go_templating.data import changes_maps, template_data
 from planform.builtin.go_templating.effects import carry_out
 from planform.builtin.go_templating.inputs import GoTemplate, read_input
-from planform.builtin.go_templating.library import FUNCTIONS, rendering
+from planform.builtin.go_templating.library import LOOKUPS, rendering
 from planform.builtin.inputs import InputError
+from planform.builtin.seeds import RandomKeys, Seed, digest_of, local_seed, may_draw, seed_of
 from planform.builtin.workers import WorkerGone, Workers
 from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Result, Severity, Target, respond
@@ -51,7 +52,17 @@ _SLICE: Final = 0.002
 _TTL_ANNOTATION: Final = "gotemplating.fn.crossplane.io/ttl"
 _NAME: Final = "manifests"
 
+_NO_SEED: Final = Seed("")
+
 _Key = tuple[bytes, str, Limits]
+
+
+@dataclass(frozen=True, slots=True)
+class SeededRequest:
+    """What a worker is asked: it has no keys, and gets what one of them gave."""
+
+    request: FunctionRequest
+    seed: Seed
 
 
 class _Templates:
@@ -59,20 +70,17 @@ class _Templates:
 
     def __init__(self, text: str, spec: GoTemplate, limits: Limits) -> None:
         """Raises Refused for a text that does not parse. Takes about 10 microseconds for each character."""
-        self._random = random.Random()
         self._told_time = False
         self._copied = changes_maps(text)
-        self._seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         left, right = spec.delimiters
         self._set = TemplateSet(
             Options(
                 left=left,
                 right=right,
                 missing_key=spec.missing_key,
-                functions=FUNCTIONS,
+                functions={**LOOKUPS, **certificates},
                 limits=limits,
                 clock=self._tell_time,
-                rng=self._random,
             )
         )
         try:
@@ -84,21 +92,25 @@ class _Templates:
         self._told_time = True
         return time.time()
 
-    def render(self, request: FunctionRequest, response: FunctionResponse) -> str:
+    def render(self, request: FunctionRequest, response: FunctionResponse, seed: Seed) -> str:
         """The text; the response says whether the next is the same. Raises TemplateLimitExceeded, or Refused.
 
-        Random functions draw the same for the same text and XR; only templates that ask for the time vary.
+        Random functions draw the same for the same seed; only templates that ask for the time vary.
         """
         self._told_time = False
-        self._random.seed(f"{self._seed}/{_identity(request.observed.composite.resource)}")
+        stream = seed.stream()
         data = template_data(request, copied=self._copied)
         try:
             with rendering(data):
-                text = self._set.render(_NAME, data)
+                text = self._set.render(_NAME, data, rng=stream)
         except TemplateLimitExceeded:
             raise
         except TemplateExecutionError as error:
             raise Refused(f"cannot execute template: {error.message}") from None
+        if stream.drawn and seed.refusal:
+            raise Refused(f"cannot execute template: random values cannot be made: {seed.refusal}")
+        if stream.drawn and seed.note:
+            (warn if seed.warns else tell)(response, seed.note)
         response.deterministic = not self._told_time
         if self._told_time and response.ttl is None:
             response.ttl = TIME_TTL
@@ -113,8 +125,11 @@ class GoTemplating:
 
     name = "go-templating"
     deterministic = False
+    asked = SeededRequest
 
-    def __init__(self) -> None:
+    def __init__(self, keys: RandomKeys | None = None) -> None:
+        """`keys` are those of a control plane; without them random values follow from the XR and the template alone."""
+        self._keys = keys
         self._workers = Workers(__name__)
         self._templates: OrderedDict[_Key, _Templates] = OrderedDict()
 
@@ -131,9 +146,13 @@ class GoTemplating:
         """Answer, giving way to others between objects. Errors of templates are fatal results."""
         response = respond(request)
         try:
-            text = await self._render(request, response)
+            key, spec, template = self._source(request, response, QUICK)
+            seed = await self._seed(template, request)
+            text = await self._render(key, spec, seed, request, response)
             if text is None:
-                return await self._workers.call(request, seconds=min(WORKER_SECONDS, timeout), most=max_answer_size)
+                asked = SeededRequest(request, seed)
+                seconds = min(WORKER_SECONDS, timeout)
+                return await self._workers.call(asked, seconds=seconds, most=max_answer_size)
             started = time.perf_counter()
             for _ in carry_out(text, request, response):
                 if time.perf_counter() - started > _SLICE:
@@ -145,13 +164,15 @@ class GoTemplating:
             return _refused(request, response, str(error))
         return response
 
-    def call(self, request: FunctionRequest, /) -> FunctionResponse:
+    def call(self, asked: FunctionRequest | SeededRequest, /) -> FunctionResponse:
         """Answer, however long it takes."""
+        request, seed = (asked.request, asked.seed) if isinstance(asked, SeededRequest) else (asked, None)
         response = respond(request)
         try:
             key, spec, text = self._source(request, response, FULL)
+            seed = seed or local_seed(digest_of(text), request.observed.composite.resource)
             templates = self._templates.get(key) or self._keep(key, _Templates(text, spec, FULL))
-            for _ in carry_out(templates.render(request, response), request, response):
+            for _ in carry_out(templates.render(request, response, seed), request, response):
                 pass
         except TemplateLimitExceeded as error:
             return _refused(request, response, f"cannot execute template: {error.message}")
@@ -159,16 +180,26 @@ class GoTemplating:
             return _refused(request, response, str(error))
         return response
 
-    async def _render(self, request: FunctionRequest, response: FunctionResponse) -> str | None:
+    async def _seed(self, text: str, request: FunctionRequest) -> Seed:
+        xr = request.observed.composite.resource
+        if not may_draw(text):
+            return _NO_SEED
+        if self._keys is None:
+            return local_seed(digest_of(text), xr)
+        return await seed_of(self._keys, digest_of(text), xr)
+
+    async def _render(
+        self, key: _Key, spec: GoTemplate, seed: Seed, request: FunctionRequest, response: FunctionResponse
+    ) -> str | None:
         """What the template gives; None if that takes longer than it may take here."""
-        key, spec, text = self._source(request, response, QUICK)
+        text = key[1]
         if len(text) > LONGEST_HERE:
             return None
         templates = self._templates.get(key)
         if templates is None:
             templates = self._keep(key, await asyncio.to_thread(_Templates, text, spec, QUICK))
         try:
-            return templates.render(request, response)
+            return templates.render(request, response, seed)
         except TemplateLimitExceeded:
             return None
 
@@ -220,12 +251,6 @@ def _ttl(spec: GoTemplate, xr: Object) -> float | None:
         except (FunctionError, ValueError):
             continue
     return None
-
-
-def _identity(xr: Object) -> str:
-    metadata = _below(xr, "metadata")
-    uid = metadata.get("uid")
-    return str(uid or [xr.get("apiVersion"), xr.get("kind"), metadata.get("namespace"), metadata.get("name")])
 
 
 def _below(value: Object, name: str) -> dict[str, Any]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from planform.builtin.compiled import Refused, warn
 from planform.builtin.environment import EXTRA_RESOURCES_KEY, merged
 from planform.builtin.go_templating.library import NAME_ANNOTATION
 from planform.builtin.go_templating.manifests import Manifest, manifests
-from planform.builtin.inputs import InputError, Part, convert_input
+from planform.builtin.inputs import InputError, convert_input
 from planform.functions.values import (
     Condition,
     FunctionRequest,
@@ -32,7 +34,7 @@ _TARGETS: Final = {"Composite": Target.COMPOSITE, "CompositeAndClaim": Target.CO
 _RESERVED: Final = frozenset({"Ready", "Synced", "Healthy", "UpToDate"})
 
 
-class ClaimCondition(Part, frozen=True, kw_only=True):
+class ClaimCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -40,7 +42,7 @@ class ClaimCondition(Part, frozen=True, kw_only=True):
     target: str = "Composite"
 
 
-class Requirement(Part, frozen=True, kw_only=True):
+class Requirement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
     match_name: str = ""
@@ -50,12 +52,26 @@ class Requirement(Part, frozen=True, kw_only=True):
 
 def carry_out(text: str, request: FunctionRequest, response: FunctionResponse) -> Iterator[None]:
     """Put everything that was rendered into the response, pausing after each object. Raises Refused."""
-    if request.required_resources:
-        found = {name: [each.resource for each in some] for name, some in request.required_resources.items()}
-        response.context[EXTRA_RESOURCES_KEY] = merged(response.context.get(EXTRA_RESOURCES_KEY), found)
     for manifest in manifests(text):
         _carry_out_one(manifest, request, response)
         yield
+    found = {**request.extra_resources, **request.required_resources}
+    if found:
+        left = request.context.get(EXTRA_RESOURCES_KEY)
+        shown = {name: _resources_message(some) for name, some in found.items()}
+        response.context[EXTRA_RESOURCES_KEY] = {**(left if isinstance(left, dict) else {}), **shown}
+
+
+def _resources_message(found: Sequence[Resource]) -> Object:
+    """What was fetched under one name, as Go's JSON writes the protocol's message."""
+    items = []
+    for each in found:
+        item: Object = {"resource": each.resource}
+        if each.connection_details:
+            details = {key: base64.b64encode(value).decode() for key, value in each.connection_details.items()}
+            item["connection_details"] = details
+        items.append(item)
+    return {"items": items} if items else {}
 
 
 def _carry_out_one(manifest: Manifest, request: FunctionRequest, response: FunctionResponse) -> None:
@@ -115,9 +131,9 @@ def _claim_conditions(manifest: Manifest, response: FunctionResponse) -> None:
             raise Refused(f'cannot set ClaimCondition type: "{condition.type}" is a reserved condition type')
         if condition.target not in _TARGETS:
             where = f"{manifest.where}: conditions[{index}].target"
-            raise Refused(f'{where} "{condition.target}" must be Composite or CompositeAndClaim')
+            warn(response, f'{where} "{condition.target}" is not CompositeAndClaim, and counts as Composite')
         status = _STATUS.get(condition.status, Status.UNKNOWN)
-        target = _TARGETS[condition.target]
+        target = _TARGETS.get(condition.target, Target.COMPOSITE)
         response.conditions.append(Condition(condition.type, status, condition.reason, condition.message, target))
 
 
@@ -132,7 +148,7 @@ def _requirements(manifest: Manifest, response: FunctionResponse) -> None:
             raise Refused(f'{manifest.where}: duplicate extra resource key "{name}"')
         one = _typed(manifest, f"requirements.{name}", entry, Requirement)
         if not one.api_version or not one.kind:
-            raise Refused(f"{manifest.where}: requirements.{name} needs an apiVersion and a kind")
+            warn(response, f"{manifest.where}: requirements.{name}: apiVersion or kind is missing, so nothing is found")
         labels = None if one.match_name else one.match_labels or {}
         wanted[name] = ResourceSelector(one.api_version, one.kind, one.match_name, labels, one.namespace)
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ClassVar, Final
+from datetime import datetime
+from typing import Any, Final
 
 from planform.builtin.environment import EXTRA_RESOURCES_KEY
+from planform.builtin.go_templating.conditions import ResourceCondition
 from planform.builtin.go_templating.yaml_text import from_yaml, to_yaml
+from planform.builtin.seeds import moment
 from planform.functions.values import Object
-from planform.gotemplate import Function, FunctionError, NilList, NilMap, Record
+from planform.gotemplate import Function, FunctionError, NilList, NilMap
 from planform.gotemplate.functions import Library
 from planform.gotemplate.runtime import State
 from planform.gotemplate.values import Value
@@ -39,25 +42,10 @@ def rendering(data: Object) -> Iterator[None]:
         _rendered.reset(token)
 
 
-class ResourceCondition(Record):
-    """A condition of a resource; one that it does not have is Unknown."""
-
-    go_type: ClassVar[str] = "v1.Condition"
-    fields: ClassVar[Mapping[str, Callable[[Any], Value]]] = {
-        "Type": lambda self: self.found.get("type", ""),
-        "Status": lambda self: self.found.get("status", ""),
-        "Reason": lambda self: self.found.get("reason", ""),
-        "Message": lambda self: self.found.get("message", ""),
-        "LastTransitionTime": lambda self: self.found.get("lastTransitionTime", ""),
-        "ObservedGeneration": lambda self: self.found.get("observedGeneration", 0),
-    }
-    __slots__ = ("found",)
-
-    def __init__(self, found: Object) -> None:
-        self.found = found
-
-    def go_json(self) -> str:
-        return str(self.found.get("status", ""))
+def creation_time() -> datetime | None:
+    """When the XR that is being rendered for was created; None if nobody says."""
+    metadata = _at(_rendered.get({}), "observed", "composite", "resource", "metadata")
+    return moment(metadata.get("creationTimestamp"))
 
 
 @library.add("func(interface {}) interface {}", "getCompositeResource")
@@ -138,7 +126,7 @@ def random_choice(state: State, *choices: str) -> str:
     return state.random.choice(choices)
 
 
-FUNCTIONS: Final[Mapping[str, Function]] = {
+LOOKUPS: Final[Mapping[str, Function]] = {
     **library,
     "toYaml": Function(to_yaml, "func(interface {}) (string, error)", stateful=True),
     "fromYaml": Function(from_yaml, "func(string) (interface {}, error)", stateful=True),

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import yaml
 
+from planform.builtin.go_templating.conditions import ResourceCondition
 from planform.gotemplate import FunctionError, Int, NilList, NilMap, Record
 from planform.gotemplate.floats import format_float
+from planform.gotemplate.gotime import Time
 from planform.gotemplate.runtime import State
 from planform.gotemplate.values import Value, type_name
 
@@ -122,9 +124,31 @@ def _plain(value: Value) -> Any:
         return value
     if isinstance(value, bytes):
         return list(value)
+    if isinstance(value, ResourceCondition):
+        return _Struct({key: _plain(member) for key, member in value.yaml_value().items()})
+    if isinstance(value, Time):
+        return _Moment(value.go_json())
     if isinstance(value, Record):
         return value.go_json()
     raise FunctionError(f"cannot marshal type: {type_name(value)}")
+
+
+class _Struct(dict[str, Any]):
+    """A Go struct, whose members keep their order."""
+
+
+def _represent_struct(dumper: yaml.SafeDumper, struct: _Struct) -> yaml.MappingNode:
+    return dumper.represent_mapping("tag:yaml.org,2002:map", list(struct.items()))
+
+
+class _Moment(str):
+    """A point in time, which stands without quotes."""
+
+    __slots__ = ()
+
+
+def _represent_moment(dumper: yaml.SafeDumper, moment: _Moment) -> yaml.ScalarNode:
+    return dumper.represent_scalar(_TEXT_TAG, str(moment))
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -158,6 +182,8 @@ def _represent_constant(dumper: yaml.SafeDumper, constant: bool | None) -> yaml.
 
 _Dumper.yaml_implicit_resolvers = {}
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(_Moment, _represent_moment)
+_Dumper.add_representer(_Struct, _represent_struct)
 _Dumper.add_representer(int, _represent_number)
 _Dumper.add_representer(float, _represent_number)
 _Dumper.add_representer(bool, _represent_constant)
