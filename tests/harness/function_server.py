@@ -93,6 +93,30 @@ class _Modes:
             response.requirements.resources["it"].kind = "ConfigMap"
         return _bytes(response)
 
+    async def leak(self, request: Any, wanted: Any, context: Any) -> bytes:
+        """Say the password it was sent in whatever way is wanted, and on the standard error."""
+        password = request.credentials["c"].credential_data.data["password"].decode()
+        print(f"connecting with {password}", file=sys.stderr, flush=True)
+        response = v1.RunFunctionResponse.FromString(_pass_on(request))
+        match wanted["how"]:
+            case "abort":
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"cannot log in with {password}")
+            case "raise":
+                raise RuntimeError(f"cannot log in with {password}")
+            case "fatal":
+                response.results.add(severity=v1.SEVERITY_FATAL, message=f"cannot log in with {password}")
+            case "invalid":
+                response.desired.resources["it"].resource.update(
+                    {"apiVersion": wanted["apiVersion"], "kind": "Widget", "spec": {"size": password}}
+                )
+            case "say":
+                response.results.add(severity=v1.SEVERITY_NORMAL, message=f"logged in with {password}")
+                response.results.add(severity=v1.SEVERITY_WARNING, message=f"weak: {password}", reason="Weak")
+                response.conditions.add(
+                    type="LoggedIn", status=v1.STATUS_CONDITION_TRUE, reason="Yes", message=f"by {password}"
+                )
+        return _bytes(response)
+
     async def die(self, request: Any, wanted: Any, context: Any) -> bytes:
         os._exit(7)
 

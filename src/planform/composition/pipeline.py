@@ -15,6 +15,14 @@ from typing import Final
 import msgspec
 
 from planform.clock import Clock
+from planform.composition.run_secrets import (
+    NOTHING_SECRET,
+    RunSecrets,
+    masked_conditions,
+    masked_error,
+    masked_results,
+    masked_warnings,
+)
 from planform.composition.steps import Step
 from planform.errors import PlanformError
 from planform.functions.cache import CacheOutcome, ResponseCache
@@ -45,6 +53,7 @@ from planform.functions.values import (
     State,
     WatchedResource,
 )
+from planform.telemetry.masking import masked_by
 from planform.telemetry.tracing import PassTracer, Span, Tracer
 
 StepResolver = Callable[[Step], Resolution]
@@ -124,6 +133,8 @@ class PipelineOutcome(msgspec.Struct, frozen=True):
     """Seconds after which the run is to be repeated; None if only a change can alter its outcome."""
     steps: tuple[StepTrace, ...]
     failure: FunctionError | None = None
+    secrets: RunSecrets | None = None
+    """What is secret in it. Nothing that the outcome says has any of it; what is said later has to pass its mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,17 +210,18 @@ async def run_pipeline(
     )
     if isinstance(tracer, PassTracer):
         tracer = None  # it keeps nothing of what it would be told
-    for step in pipeline:
-        if tracer is None:
-            went_well = await run.take(step)
-        else:
-            with tracer.span("step", attributes={"step": step.name, "function": step.function}) as span:
+    with masked_by(run.secrets.text):
+        for step in pipeline:
+            if tracer is None:
                 went_well = await run.take(step)
-                run.describe(span)
-        if not went_well:
-            break
-    else:
-        run.check_desired()
+            else:
+                with tracer.span("step", attributes={"step": step.name, "function": step.function}) as span:
+                    went_well = await run.take(step)
+                    run.describe(span)
+            if not went_well:
+                break
+        else:
+            run.check_desired()
     return run.outcome()
 
 
@@ -251,6 +263,7 @@ class _Run:
         self._ttl: float | None = None
         self._traces: list[StepTrace] = []
         self._failure: FunctionError | None = None
+        self.secrets = RunSecrets(observed)
 
     async def take(self, step: Step) -> bool:
         """Carry out one step; False if it failed and the run is over."""
@@ -267,6 +280,7 @@ class _Run:
             revision = resolution.revision if resolution else None
             failure = without_frames(error.at_step(step.name, step.function, revision))
         calls = tuple(loop.calls) if loop else ()
+        self.secrets.asked(call.request for call in calls)
         heard = dict.fromkeys([warning for call in calls if (warning := call.warning)])
         self._failure = failure
         self._traces.append(
@@ -318,7 +332,8 @@ class _Run:
         if step.input_ref is not None:
             request.input = await self._shared_input(step)
         for each in step.credentials:
-            request.credentials[each.name] = await self._secret(each.namespace, each.secret)
+            request.credentials[each.name] = data = await self._secret(each.namespace, each.secret)
+            self.secrets.sent(data)
         return request
 
     async def _shared_input(self, step: Step) -> Object:
@@ -352,6 +367,7 @@ class _Run:
 
     def _accept(self, step: Step, revision: FunctionRevision, response: FunctionResponse) -> Changes:
         """Take over an answer. Raises FatalResult, with what the answer said before it kept."""
+        self.secrets.desired(response.desired)
         self._conditions += [StepCondition(step.name, each) for each in response.conditions]
         for result in response.results:
             if result.severity is Severity.FATAL:
@@ -386,16 +402,24 @@ class _Run:
         self._traces[index] = msgspec.structs.replace(trace, error=error)
 
     def outcome(self) -> PipelineOutcome:
+        results, conditions, traces = tuple(self._results), tuple(self._conditions), tuple(self._traces)
+        says = results or conditions or self._failure is not None or any(trace.warnings for trace in traces)
+        if says and (mask := self.secrets.mask) is not NOTHING_SECRET:
+            results, conditions = masked_results(results, mask), masked_conditions(conditions, mask)
+            traces = tuple(masked_warnings(trace, mask) for trace in traces)
+            if self._failure is not None:
+                masked_error(self._failure, mask)
         return PipelineOutcome(
             desired=self._desired,
             context=self._context,
-            results=tuple(self._results),
-            conditions=tuple(self._conditions),
+            results=results,
+            conditions=conditions,
             requirements=self._requirements,
             watched=tuple(self._watched),
             ttl=self._ttl,
-            steps=tuple(self._traces),
+            steps=traces,
             failure=self._failure,
+            secrets=self.secrets,
         )
 
 

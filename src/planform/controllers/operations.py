@@ -35,6 +35,7 @@ from planform.composition.operations import (
     unnamed,
 )
 from planform.composition.pipeline import PipelineOutcome, ReadSettings
+from planform.composition.run_secrets import mask_of, masked_error
 from planform.composition.steps import PipelineInvalid, Step, parse_pipeline
 from planform.composition.xr import XrCondition
 from planform.controllers.pipelines import Pipelines
@@ -228,6 +229,7 @@ class OperationController:
             try:
                 found = await client.apply(obj, manager=manager, force=True)
             except PlanformError as error:
+                masked_error(error, mask_of(outcome))
                 return applied, f'cannot apply {obj["kind"]} "{obj["metadata"]["name"]}": {error}'
             applied.append(reference_to(found))
             await self._forget_earlier_managers(client, found, manager)

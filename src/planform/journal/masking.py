@@ -69,6 +69,15 @@ class RunMask:
                 return MASK if str(value) in self._texts else value
 
 
+def values_of_secret(obj: dict[str, Any]) -> Iterator[bytes]:
+    """What an object holds if it is a Secret."""
+    if _is_secret(obj):
+        for field in _filled(obj):
+            for text in obj[field].values():
+                if isinstance(text, str):
+                    yield _decoded(text) if field == "data" else text.encode()
+
+
 def _spellings(value: bytes) -> Iterator[str]:
     """How a secret value may be written down; none for one too short to be told from ordinary text."""
     for encoded in (b64encode(value).decode(), urlsafe_b64encode(value).decode()):
@@ -91,11 +100,7 @@ def _held(value: Any) -> Iterator[bytes]:
     elif isinstance(value, dict):
         for each in value.values():
             yield from _held(each)
-        if _is_secret(value):
-            for field in _filled(value):
-                for text in value[field].values():
-                    if isinstance(text, str):
-                        yield _decoded(text) if field == "data" else text.encode()
+        yield from values_of_secret(value)
 
 
 def _without_values(secret: dict[str, Any]) -> dict[str, Any]:

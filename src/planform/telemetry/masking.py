@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 
 MASK = "******"
 SHORTEST = 6
@@ -18,6 +19,30 @@ _SECRET_FIELD = re.compile(
     r"(?i)(pass(word|wd|phrase)|secret|token|authorization|api[_-]?key|private[_-]?key|credential)"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{6,}")
+
+
+_MASK: ContextVar[Callable[[str], str] | None] = ContextVar("mask", default=None)
+
+
+class masked_by:  # a function with a `yield` would do, but every run enters one
+    """Have everything that is logged or traced inside the block pass this mask, also by tasks started in it."""
+
+    __slots__ = ("_mask", "_token")
+
+    def __init__(self, mask: Callable[[str], str]) -> None:
+        self._mask = mask
+
+    def __enter__(self) -> None:
+        self._token = _MASK.set(self._mask)
+
+    def __exit__(self, *_: object) -> None:
+        _MASK.reset(self._token)
+
+
+def masked(text: str) -> str:
+    """The text without what is secret to the block that we are in."""
+    mask = _MASK.get()
+    return text if mask is None else mask(text)
 
 
 class SecretMask:
@@ -44,6 +69,7 @@ class SecretMask:
 
     def text(self, text: str) -> str:
         """The same text with every known value, and every bearer or basic credential, replaced."""
+        text = masked(text)
         if self._values:
             if self._pattern is None:
                 longest_first = sorted(self._values, key=len, reverse=True)

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
 from planform.errors import UsageError
+from planform.telemetry.masking import masked
 
 Attribute = str | bool | int | float
 
@@ -115,7 +116,7 @@ class _TelemetrySpan:
         return SpanContext(f"{context.trace_id:032x}", f"{context.span_id:016x}", bool(context.trace_flags & 1))
 
     def set(self, **attributes: Attribute) -> None:
-        self._span.set_attributes(attributes)
+        self._span.set_attributes(_masked(attributes))
 
 
 class TelemetryTracer:
@@ -131,8 +132,21 @@ class TelemetryTracer:
         self, name: str, *, parent: SpanContext | None = None, attributes: Mapping[str, Attribute] | None = None
     ) -> Iterator[Span]:
         above = self._context_of(parent) if parent is not None else None
-        with self._tracer.start_as_current_span(name, context=above, attributes=dict(attributes or {})) as span:
-            yield _TelemetrySpan(span)
+        # What an exception says is masked first, so it is not left to the library to note it.
+        with self._tracer.start_as_current_span(
+            name,
+            context=above,
+            attributes=_masked(attributes or {}),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield _TelemetrySpan(span)
+            except Exception as error:
+                kind, text = type(error).__name__, masked(str(error))
+                span.add_event("exception", {"exception.type": kind, "exception.message": text})
+                span.set_status(self._api.Status(self._api.StatusCode.ERROR, f"{kind}: {text}"))
+                raise
 
     def close(self) -> None:
         self._provider.shutdown()
@@ -143,6 +157,10 @@ class TelemetryTracer:
             int(parent.trace_id, 16), int(parent.span_id, 16), True, api.TraceFlags(1 if parent.sampled else 0)
         )
         return api.set_span_in_context(api.NonRecordingSpan(remote))
+
+
+def _masked(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    return {name: masked(value) if isinstance(value, str) else value for name, value in attributes.items()}
 
 
 def open_telemetry_tracer(endpoint: str, *, service: str = "planform") -> TelemetryTracer:

@@ -27,6 +27,7 @@ from planform.composition.budget import DeletionBudgetExceeded, check_budget
 from planform.composition.modes import pipeline_of
 from planform.composition.pipeline import PipelineOutcome, ReadSettings, run_pipeline
 from planform.composition.plan import Plan, PlanError, plan, readiness
+from planform.composition.run_secrets import mask_of, masked_error
 from planform.composition.standing import (
     RecordingCredentials,
     RecordingReader,
@@ -259,7 +260,7 @@ class CompositeReconciler:
         try:
             decided = await self._decide(work, outcome)
         except PlanformError as error:
-            failure = str(error)
+            failure = str(masked_error(error, mask_of(outcome)))
             self._remember_failure(work)
             work.xr = await self._save_choice(work.xr, work.chosen)
             if isinstance(error, _RUN_ERRORS):
@@ -280,7 +281,7 @@ class CompositeReconciler:
                         started=started,
                         seconds=self._bench.clock.monotonic() - begun,
                         failure=failure,
-                        secrets=frozenset(work.secrets.values),
+                        secrets=frozenset(work.secrets.values) | _secret_values(outcome),
                     )
                 )
         return await self._carry_out(work, outcome, decided)
@@ -332,6 +333,8 @@ class CompositeReconciler:
         )
         if not applied.errors:
             applied.errors |= await delete_unwanted(self._client, decided.delete)
+        for error in applied.errors.values():  # the API server quotes what it refuses
+            masked_error(error, mask_of(outcome))
         watched = await self._scopes.watched(work.xr, outcome)
         try:
             intended, told = await self._tell(work, outcome, decided, applied, watched)
@@ -499,6 +502,10 @@ def _handled(xr: Object) -> Object:
 
 def _generation(xr: Object) -> int:
     return int(xr["metadata"].get("generation") or 0)
+
+
+def _secret_values(outcome: PipelineOutcome) -> frozenset[bytes]:
+    return outcome.secrets.values() if outcome.secrets is not None else frozenset()
 
 
 def _is_duration(text: str) -> bool:
