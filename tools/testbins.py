@@ -267,7 +267,9 @@ def from_go_provider(module: str, version: str, name: str) -> Recipe:
         go.write_module(requires=f"{module} v{version}", language=source.language, replaces={})
         go.build([f"{module}/cmd/provider"], "", out / name)
         package = source.directory / "package"
-        documents = [file.read_text() for file in (package / "crossplane.yaml", *sorted(package.glob("crds/*.yaml")))]
+        about = package / "crossplane.yaml"
+        objects = sorted(file for file in package.rglob("*.yaml") if file != about)  # as whoever publishes it packs it
+        documents = [file.read_text() for file in (about, *objects)]
         stream = "".join(f"---\n{text.strip().removeprefix('---').lstrip()}\n" for text in documents)
         (out / f"{name}-package").write_text(f'#!/bin/sh\nexec sed 1,2d "$0"\n{stream}')
         return f"go {module}@v{version}"
@@ -570,7 +572,7 @@ PRODUCTS = (
     ),
     Product(
         ("provider-nop", "provider-nop-package"),
-        PROVIDER_NOP,
+        f"{PROVIDER_NOP}-whole",
         (from_go_provider(f"{CONTRIB}/provider-nop", PROVIDER_NOP, "provider-nop"),),
         proof=("--help",),
     ),

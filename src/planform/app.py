@@ -181,7 +181,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
         )
         client = LocalClient(core)
         await ensure_bootstrap(client)
-        core.dynamic_admission = DynamicAdmission(core, calls, rbac)
+        core.dynamic_admission = DynamicAdmission(core, calls, rbac, metrics)
 
         pki = Pki(directory / "pki", clock=clock, names=(*settings.tls_names, settings.host))
         tokens = ServiceAccountTokens(store, directory / "pki", clock=clock)
@@ -221,6 +221,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                     phase_functions=phase_functions,
                     tool_labels=settings.tool_labels,
                     builtin_functions=settings.builtin_functions,
+                    webhook_calls=calls,
                     activations=settings.activations,
                     shortcuts=settings.shortcuts,
                     rights=LocalRights(core, rbac),

@@ -14,6 +14,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from planform.api.names import SYSTEM_NAMESPACE, XRD
+from planform.apiserver.webhook_calls import WebhookCalls
 from planform.client.informer import list_pages
 from planform.client.protocol import Client
 from planform.client.rights import NoRights, Rights
@@ -57,6 +58,7 @@ from planform.features import FeatureGates
 from planform.functions.cache import ResponseCache
 from planform.journal.journal import Journal, open_journal
 from planform.packages.runtimes.certificates import Authority
+from planform.packages.runtimes.host import RuntimeHost
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane
@@ -105,6 +107,8 @@ class Parts:
     """What Compositions may compose here."""
     builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
     """For which packages the functions serve that ship with planform."""
+    webhook_calls: WebhookCalls | None = None
+    """Calls webhooks, also those of providers that run here; None where somebody else does."""
     shards: Shards | None = None
     """Which XRs are this process' own, where several share them; all but XRs then waits for `Controllers.lead`."""
 
@@ -166,6 +170,8 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         if packaging is not None:
             packaging.contents.built_in_kinds = nop_kinds
         host = packaging.host if packaging is not None else None
+        if parts.webhook_calls is not None and isinstance(host, RuntimeHost):
+            parts.webhook_calls.services = host
         functions = await stack.enter_async_context(LiveFunctions(bench, host))
         # The key must be there before the first XR is, or that XR counts as one from before there was a key.
         keys = StoredRandomKeys(parts.client, parts.cluster.namespace if parts.cluster else SYSTEM_NAMESPACE)

@@ -238,6 +238,7 @@ def test_real_providers_side_by_side_survive_the_control_plane_and_leave_nothing
             assert HELD not in until(plane, "nopresource/before", "Ready")["metadata"].get("finalizers", ())
             install(plane, packages)
             has_what_its_package_brought(plane, "nop", {"nopresources", "clusternopresources"})
+            is_asked_by_webhook(plane)
             has_an_account_of_its_own(plane, tmp_path / "plane" / "data" / "accounts" / "nop" / "kubeconfig")
             plane.kubectl("apply", "-f", "-", stdin=manifest(nop("after"), CONFIG, note(url, "buy milk")))
             made = {name: until_held(plane, name)["metadata"]["uid"] for name in ("before", "after")}
@@ -270,6 +271,7 @@ def test_real_providers_side_by_side_survive_the_control_plane_and_leave_nothing
             eventually(lambda: not read(plane, *account), "the account is gone")
             eventually(lambda: not read(plane, "crd/requests.http.crossplane.io"), "the kinds are gone")
             eventually(lambda: is_built_in(plane), "NopResources are the built-in ones again")
+            assert items(plane, "validatingwebhookconfigurations") == []
             plane.kubectl("apply", "-f", "-", stdin=manifest(nop("ours")))
             assert HELD not in until(plane, "nopresource/ours", "Ready")["metadata"].get("finalizers", ())
 
@@ -282,17 +284,18 @@ def test_real_providers_run_side_by_side_in_containers(registry: str, tmp_path: 
         install(plane, packages)
         plane.kubectl("apply", "-f", "-", stdin=manifest(nop("one"), CONFIG, note(url, "buy milk")))
         until_held(plane, "one")
+        is_asked_by_webhook(plane)
         until(plane, NOTE, "Ready")
         assert kept == {1: {"text": "buy milk", "id": 1}}
 
 
 def has_what_its_package_brought(plane: RunningPlane, provider: str, kinds: set[str]) -> None:
     revision = read(plane, "providerrevision", read(plane, f"provider/{provider}")["status"]["currentRevision"])
-    brought = [each["name"] for each in revision["status"]["objectRefs"]]
+    brought = [each["name"] for each in revision["status"]["objectRefs"] if each["kind"] == "CustomResourceDefinition"]
     assert {name.partition(".")[0] for name in brought} == kinds
     for name in brought:
         owners = read(plane, f"crd/{name}")["metadata"]["ownerReferences"]
-        assert [each["name"] for each in owners if each["controller"]] == [revision["metadata"]["name"]]
+        assert [each["name"] for each in owners if each.get("controller")] == [revision["metadata"]["name"]]
 
 
 def has_an_account_of_its_own(plane: RunningPlane, kubeconfig: Path) -> None:
@@ -303,6 +306,27 @@ def has_an_account_of_its_own(plane: RunningPlane, kubeconfig: Path) -> None:
     theirs("get", "nopresources")
     for forbidden in ("providers", "clusterroles", "requests.http.crossplane.io"):
         assert "forbidden" in theirs("get", forbidden, code=1).err
+
+
+def is_asked_by_webhook(plane: RunningPlane) -> None:
+    """What its package says about webhooks leads to the provider, which is asked before a NopResource is stored."""
+    configuration = read(plane, "validatingwebhookconfiguration/crossplane-provider-nop")
+    asked = {each["name"]: each for each in configuration["webhooks"]}
+    webhook = asked["nopresources.nop.crossplane.io"]
+    service = {"name": "nop", "namespace": "crossplane-system", "port": 9443}
+    path = "/validate-nop-crossplane-io-v1alpha1-nopresource"
+    assert webhook["clientConfig"]["service"] == {**service, "path": path}
+    assert (webhook["clientConfig"]["caBundle"], webhook["failurePolicy"]) != ("", "Ignore")
+    before = calls_of(plane, "nopresources.nop.crossplane.io")
+    plane.kubectl("create", "-f", "-", "--dry-run=server", stdin=manifest(nop("asked")))
+    assert calls_of(plane, "nopresources.nop.crossplane.io") == before + 1
+
+
+def calls_of(plane: RunningPlane, webhook: str) -> float:
+    """How often a webhook let a creation pass."""
+    wanted = f'planform_admission_webhook_requests_total{{name="{webhook}",operation="CREATE",outcome="allowed"}} '
+    lines = plane.kubectl("get", "--raw", "/metrics").out.splitlines()
+    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(wanted)), 0.0)
 
 
 def is_built_in(plane: RunningPlane) -> bool:

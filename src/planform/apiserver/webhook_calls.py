@@ -28,6 +28,10 @@ class CallFailed(Exception):
     """A webhook could not be called, or did not answer; the text is what follows `failed to call webhook: `."""
 
 
+class _HungUp(Exception):
+    """The server closed the connection before it answered."""
+
+
 class Endpoint(NamedTuple):
     """Where a Service is served on this machine."""
 
@@ -91,7 +95,13 @@ class WebhookCalls:
         url = f"{target.url}?{query}" if query else target.url
         try:
             async with asyncio.timeout(seconds):
-                return await self._post(url, target.server_name, config.get("caBundle"), body)
+                try:
+                    return await self._post(url, target.server_name, config.get("caBundle"), body)
+                except _HungUp:
+                    # On a kept connection that says nothing of the call: the server may have closed it long ago.
+                    return await self._post(url, target.server_name, config.get("caBundle"), body)
+        except _HungUp as error:
+            raise CallFailed(f'Post "{url}": EOF') from error
         except TimeoutError as error:
             raise CallFailed(f'Post "{url}": context deadline exceeded') from error
 
@@ -118,6 +128,8 @@ class WebhookCalls:
                 if response.status != 200:
                     raise CallFailed(_refused(response.status, answer))
                 return answer
+        except (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError) as error:
+            raise _HungUp from error
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError, asyncio.IncompleteReadError) as error:
             raise CallFailed(f'Post "{url}": {str(error) or type(error).__name__}') from error
 

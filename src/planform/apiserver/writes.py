@@ -370,6 +370,7 @@ async def _mutated_on_create(
     changed = attributes.object
     assert changed is not None
     metadata = meta.clean(changed, [])
+    _keep_managers(metadata, obj["metadata"])
     check_identity(served, changed)
     for field in (*meta.NEVER_KEPT_ON_CREATE, "resourceVersion"):
         metadata.pop(field, None)
@@ -397,6 +398,7 @@ async def _mutated_on_update(
     if subresource == "scale":
         return scaled(served, new, changed)
     sent = meta.clean(changed, [])
+    _keep_managers(sent, new["metadata"])
     check_identity(served, changed)
     after = (sent.get("name"), sent.get("namespace", ""))
     if after != (key.name, key.namespace):
@@ -404,6 +406,14 @@ async def _mutated_on_update(
     _check_metadata(served, key, old, sent)
     _settle(served, changed, old, sent, subresource, applying=False)
     return changed
+
+
+def _keep_managers(changed: Object, before: Object) -> None:
+    """A webhook may take away who manages what, but not make it up."""
+    if changed.get("managedFields") and "managedFields" in before:
+        changed["managedFields"] = before["managedFields"]
+    else:
+        changed.pop("managedFields", None)
 
 
 async def _validated(

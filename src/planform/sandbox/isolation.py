@@ -135,7 +135,8 @@ def prepare(
         scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix()))
     home = SCRATCH if isolation.has_own_root else str(scratch)
     if limits.only_loopback and sys.platform == "linux":
-        command = [sys.executable, "-I", "-S", _PORTS, *command]
+        chosen = (f"{asked}={given}" for asked, given in limits.loopback_ports)
+        command = [sys.executable, "-I", "-S", _PORTS, *chosen, "--", *command]
     user = _user(isolation, limits, scratch)
     spec: dict[str, Any] = {
         "namespaces": 0,

@@ -44,6 +44,8 @@ class Limits:
     network: Network = Network.NONE
     only_loopback: bool = False
     """Whether ports that it would listen at on all addresses become free ones of the loopback, where that can be."""
+    loopback_ports: tuple[tuple[int, int], ...] = ()
+    """Which port of the loopback such a port becomes, for ports that others have to find."""
     writable: tuple[Path, ...] = ()
     """Directories it may write to besides a scratch directory of its own; everything else is read-only."""
     visible: tuple[Path, ...] = ()

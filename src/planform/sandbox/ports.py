@@ -1,10 +1,10 @@
 """Between us and a child that listens where it likes: what it opens to the world is on a free port of the loopback.
 
 Programs that are made for a pod of their own listen on the same few ports of every address, for metrics and webhooks;
-two of them on one machine would end each other, and strangers could call both. Run as `python -I -S ports.py COMMAND`,
-this is the parent of the command, hears of each of its calls of `bind` from the kernel, and does those itself that
-would take a port of all addresses. Where the kernel cannot tell (it takes Linux 5.6 on x86-64 or 64-bit ARM), the
-command just runs.
+two of them on one machine would end each other, and strangers could call both. Run as `python -I -S ports.py
+[ASKED=GIVEN...] -- COMMAND`, this is the parent of the command, hears of each of its calls of `bind` from the kernel,
+and does those itself that would take a port of all addresses; a port named as ASKED becomes the one named as GIVEN.
+Where the kernel cannot tell (it takes Linux 5.6 on x86-64 or 64-bit ARM), the command just runs.
 """
 
 import ctypes
@@ -41,7 +41,12 @@ class _Vector(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-def main(command: list[str]) -> None:
+_given: dict[int, int] = {}
+
+
+def main(arguments: list[str]) -> None:
+    chosen, command = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    _given.update((int(asked), int(given)) for asked, _, given in (each.partition("=") for each in chosen))
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     child = os.fork()
@@ -135,13 +140,14 @@ def _bound_elsewhere(task: int, child: int, descriptor: int, address: int, lengt
         if shared.type != socket.SOCK_STREAM:
             return False
         *likely, last = _LOOPBACKS[shared.family]
+        free = _given.get(int.from_bytes(port, "big"), 0)
         for each in likely:
             try:
-                shared.bind((each, 0))
+                shared.bind((each, free))
                 return True
             except OSError:
                 continue
-        shared.bind((last, 0))
+        shared.bind((last, free))
     return True
 
 

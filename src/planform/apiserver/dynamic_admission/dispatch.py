@@ -32,6 +32,7 @@ from planform.apiserver.webhook_calls import WebhookCalls
 from planform.errors import NotFound
 from planform.machinery.selectors import LabelSelector
 from planform.store import Change, Key
+from planform.telemetry.metrics import Registry
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Relevant:
 class DynamicAdmission:
     """Webhooks and policies of the store, followed from the moment this is made."""
 
-    def __init__(self, core: Core, calls: WebhookCalls, access: Access) -> None:
+    def __init__(self, core: Core, calls: WebhookCalls, access: Access, metrics: Registry | None = None) -> None:
         self._core = core
         self._access = access
         self._mutating: list[Webhook] = []
@@ -64,7 +65,16 @@ class DynamicAdmission:
         self._policies: list[Policy] = []
         self._relevant: dict[tuple[int, Operation, str], Relevant | None] = {}
         self._kinds: list[ServedKind] = []  # whose identities are in the table, so that none is given away anew
-        self._asking = Asking(core, calls, self._namespace_labels, self._conditions_hold)
+        called = (metrics or Registry()).counter(
+            "planform_admission_webhook_requests_total",
+            "Calls of admission webhooks, by webhook, operation and outcome: allowed, denied or failed.",
+            ["name", "operation", "outcome"],
+        )
+
+        def count(name: str, operation: str, outcome: str) -> None:
+            called.labels(name, operation, outcome).inc()
+
+        self._asking = Asking(core, calls, self._namespace_labels, self._conditions_hold, count)
         self._around = Surroundings(
             core.registry,
             self._namespace_labels,

@@ -82,11 +82,14 @@ class Asking:
         calls: WebhookCalls,
         namespace_labels: NamespaceLabels,
         conditions_hold: Callable[[Webhook, Attributes, ServedKind], Awaitable[bool]],
+        count: Callable[[str, str, str], None],
     ) -> None:
         self.core = core
         self.calls = calls
         self.namespace_labels = namespace_labels
         self.conditions_hold = conditions_hold
+        self.count = count
+        """Notes a call: of which webhook, about which operation, and how it ended."""
 
 
 Matched = Sequence[tuple[Webhook, ServedKind]]
@@ -213,6 +216,20 @@ async def _ask(asking: Asking, hook: Webhook, served: ServedKind, attributes: At
     """The webhook's answer; raises CallingFailed, and BadRequest for a dry run that it would not be one for."""
     if attributes.request.dry_run and not hook.no_side_effects:
         raise no_dry_run(hook.name)
+    try:
+        answer = await _call(asking, hook, served, attributes, mutating=mutating)
+    except CallingFailed:
+        asking.count(hook.name, attributes.operation, "failed")
+        raise
+    asking.count(hook.name, attributes.operation, "allowed" if answer.allowed else "denied")
+    for key, value in answer.audit_annotations.items():
+        attributes.request.annotate(f"{hook.name}/{key}", value)
+    for warning in answer.warnings:
+        attributes.request.warn(warning)
+    return answer
+
+
+async def _call(asking: Asking, hook: Webhook, served: ServedKind, attributes: Attributes, *, mutating: bool) -> Answer:
     if not hook.review_version:
         raise CallingFailed("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
     uid = str(uuid.uuid4())
@@ -224,18 +241,9 @@ async def _ask(asking: Asking, hook: Webhook, served: ServedKind, attributes: At
     except CallFailed as error:
         raise CallingFailed(f"failed to call webhook: {error}") from error
     try:
-        answer = read_answer(raw, uid, hook.review_version, mutating=mutating)
+        return read_answer(raw, uid, hook.review_version, mutating=mutating)
     except InvalidResponse as error:
         raise CallingFailed(f"received invalid webhook response: {error}") from error
-    _tell(hook, answer, attributes)
-    return answer
-
-
-def _tell(hook: Webhook, answer: Answer, attributes: Attributes) -> None:
-    for key, value in answer.audit_annotations.items():
-        attributes.request.annotate(f"{hook.name}/{key}", value)
-    for warning in answer.warnings:
-        attributes.request.warn(warning)
 
 
 def _fail(hook: Webhook, attributes: Attributes, error: CallingFailed, annotation: str) -> None:

@@ -34,6 +34,7 @@ from planform.packages.revision_objects import (
 from planform.packages.revisions import content_of
 from planform.packages.runtimes.deployments import Deployed
 from planform.packages.runtimes.executables import NotRunnable, RuntimeSettings
+from planform.packages.webhooks import WebhookService, pointed_at
 
 if TYPE_CHECKING:
     from planform.packages.xpkg import Dependency
@@ -153,8 +154,11 @@ class PackageContents:
                 return None
             raise NotRunnable(f'there is no DeploymentRuntimeConfig "{name}"') from None
 
-    async def install(self, revision: Object, kind: str) -> Installed:
-        """Have the content of an active revision here and its objects in the engine, once what it needs is there."""
+    async def install(self, revision: Object, kind: str, service: WebhookService | None = None) -> Installed:
+        """Have the content of an active revision here and its objects in the engine, once what it needs is there.
+
+        `service` is where the package serves webhooks; without it, nobody does.
+        """
         try:
             fetched = await self.fetched(revision)
             self.check(fetched, kind, revision["spec"])
@@ -168,7 +172,7 @@ class PackageContents:
                 told["invalidDependencies"] = standing.invalid
                 if standing.problem:
                     return Installed(standing.problem, told)
-            told["objectRefs"] = list(await self.establish(revision, fetched))
+            told["objectRefs"] = list(await self.establish(revision, fetched, service))
         except (PackageError, CannotEstablish) as error:
             return Installed(error.message)
         return Installed("", told, fetched)
@@ -206,16 +210,25 @@ class PackageContents:
                 f" {CROSSPLANE_VERSION}; set ignoreCrossplaneConstraints to try it all the same"
             )
 
-    async def establish(self, revision: Object, fetched: Fetched) -> Sequence[Object]:
+    async def establish(
+        self, revision: Object, fetched: Fetched, service: WebhookService | None = None
+    ) -> Sequence[Object]:
         """Bring the objects of an active revision; gives references to them. Raises CannotEstablish."""
         from planform.packages.xpkg import INSTALLED_KINDS
 
         allowed = INSTALLED_KINDS[fetched.package.kind]
-        objects = [self._owned(each, revision) for each in fetched.package.objects if gvk_of(each) in allowed]
+        brought = [each for each in fetched.package.objects if gvk_of(each) in allowed]
+        objects = [self._owned(each, revision) for each in pointed_at(service, brought, fetched.package.kind)]
         every = tuple(objects)
         metadata, spec = revision["metadata"], revision["spec"]
         # The number is part of it: a revision that the package went back to has to bring its objects again.
-        state = (controller_of(revision), spec["revision"], spec.get("commonLabels"), spec.get("commonAnnotations"))
+        state = (
+            controller_of(revision),
+            spec["revision"],
+            spec.get("commonLabels"),
+            spec.get("commonAnnotations"),
+            service,
+        )
         if self._established.get(metadata["uid"]) == state:
             undone = self.deliveries.undone(metadata["uid"])
             objects = [each for each in objects if address_of(each) in undone]

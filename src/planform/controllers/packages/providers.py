@@ -29,13 +29,15 @@ from planform.controllers.functions import Packaging
 from planform.controllers.packages.controller import Content, Examined, PackageController
 from planform.controllers.workbench import Workbench
 from planform.errors import AlreadyExists, NotFound
+from planform.packages.errors import PackageError
 from planform.packages.fetching import Fetched
 from planform.packages.revision_objects import ACTIVE
-from planform.packages.runtimes.certificates import Authority
-from planform.packages.runtimes.deployments import SERVICE_ACCOUNT, covers, identified, stamped
+from planform.packages.runtimes.certificates import CALLER, Authority
+from planform.packages.runtimes.deployments import PORT, SERVICE_ACCOUNT, covers, identified, stamped
 from planform.packages.runtimes.executables import NotRunnable
 from planform.packages.runtimes.kubernetes import KubernetesHost
-from planform.packages.runtimes.launching import Wanted
+from planform.packages.runtimes.launching import WEBHOOK_PORT, Wanted
+from planform.packages.webhooks import WebhookService
 from planform.reconcile.controller import Controller, Result
 
 NAME: Final = "providers"
@@ -96,7 +98,8 @@ class ProviderController(PackageController):
             host.release(name)
             self._packaging.contents.rest(revision)
             return Examined()
-        installed = await self._packaging.contents.install(revision, PROVIDER.kind)
+        service = await self._webhook_service(revision)
+        installed = await self._packaging.contents.install(revision, PROVIDER.kind, service)
         if installed.fetched is None:
             return Examined(installed.problem, "its package is not installed", installed.told)
         provider = str(revision["metadata"]["labels"][PACKAGE_LABEL])
@@ -117,6 +120,20 @@ class ProviderController(PackageController):
             return Examined("", error.message, installed.told)
         standing = host.ensure(wanted)
         return Examined("", standing.problem, installed.told, remark=standing.remark)
+
+    async def _webhook_service(self, revision: Object) -> WebhookService | None:
+        """Where the provider serves webhooks; None if it does not run, or it is not known how."""
+        host, provider = self._packaging.host, str(revision["metadata"]["labels"][PACKAGE_LABEL])
+        if isinstance(host, KubernetesHost):
+            try:
+                deployed = await self._packaging.contents.deployed(revision, provider=True)
+            except (NotRunnable, PackageError):
+                return None  # which is said when it shall run
+            return WebhookService(provider, host.namespace, deployed.service, PORT, await host.authority())
+        if self._authority is None or self._server is None:
+            return None
+        authority = await asyncio.to_thread(self._authority.kept_client, "functions", CALLER, ())
+        return WebhookService(provider, SYSTEM_NAMESPACE, provider, WEBHOOK_PORT, authority.authority.encode())
 
     def _runs_besides(self, revision: str, provider: str) -> str:
         """Another revision of the provider that has not ended: two would both create what is missing."""

@@ -100,6 +100,10 @@ class ClusterAuthority:
         assert found is not None  # it is current
         return found.not_after - RENEW_BEFORE
 
+    async def certificate(self) -> bytes:
+        """The authority's own, in PEM."""
+        return (await self._authority()).certificate
+
     async def _authority(self) -> _Root:
         if self._root is None:
             async with self._turn:

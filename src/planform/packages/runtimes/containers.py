@@ -18,7 +18,14 @@ import orjson
 from planform.api.kinds import Object
 from planform.apiserver.private_files import make_private_directory, write_private
 from planform.packages.runtimes.executables import NotRunnable
-from planform.packages.runtimes.launching import SERVER_LIMITS, Launch, Wanted, provider_surroundings, surroundings
+from planform.packages.runtimes.launching import (
+    SERVER_LIMITS,
+    WEBHOOK_PORT,
+    Launch,
+    Wanted,
+    provider_surroundings,
+    surroundings,
+)
 from planform.sandbox import Isolation
 
 CERTIFICATES: Final = "/tls/server"
@@ -67,6 +74,7 @@ def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory
             SERVER_LIMITS,
             memory=wanted.settings.memory or SERVER_LIMITS.memory,
             only_loopback=wanted.kubeconfig is not None,
+            loopback_ports=((WEBHOOK_PORT, port),) if wanted.kubeconfig is not None else (),
         ),
         Isolation.LIMITS_ONLY,
         (*runc, "delete", "--force", name),

@@ -187,7 +187,9 @@ def _about(wanted: Deployed, name: str, template: str = "") -> Object:
 def _service(wanted: Deployed) -> Object:
     name = "webhook" if wanted.provider else "grpc"
     port = {"name": name, "port": PORT, "targetPort": name, "protocol": "TCP", "appProtocol": "tls"}
-    spec = {"clusterIP": "None", "selector": wanted.labels, "ports": [port]}
+    spec: Object = {"selector": wanted.labels, "ports": [port]}
+    if not wanted.provider:  # callers find its pods themselves; API servers call webhooks by an address of the service
+        spec["clusterIP"] = "None"
     return {**_kind(SERVICE), "metadata": _about(wanted, wanted.service, "serviceTemplate"), "spec": spec}
 
 

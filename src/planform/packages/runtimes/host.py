@@ -17,7 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from planform.api.names import SYSTEM_NAMESPACE
 from planform.apiserver.private_files import make_private_directory
+from planform.apiserver.webhook_calls import Endpoint
 from planform.clock import Clock
 from planform.errors import PlanformError
 from planform.functions.endpoints import Remote
@@ -27,7 +29,7 @@ from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.calls import Tally, first_of
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.containers import leftover_containers
-from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Wanted
+from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, WEBHOOK_PORT, Wanted
 from planform.packages.runtimes.listeners import Listeners, OnChange
 from planform.packages.runtimes.logs import Logs, logs_directory
 from planform.packages.runtimes.servers import Servers, Spares
@@ -181,6 +183,21 @@ class RuntimeHost:
         hosted = self._hosted.get(revision)
         return hosted.serving.remote if hosted is not None and isinstance(hosted.serving, Servers) else None
 
+    def endpoint(self, namespace: str, name: str, port: int, /) -> Endpoint | None:
+        """Where the webhooks of a provider are that runs here, by the Service that it has in a cluster."""
+        if namespace != SYSTEM_NAMESPACE or port != WEBHOOK_PORT:
+            return None
+        for hosted in self._hosted.values():
+            wanted, servers = hosted.wanted, hosted.serving or hosted.coming
+            if (
+                wanted is not None
+                and wanted.kubeconfig is not None
+                and wanted.package == name
+                and isinstance(servers, Servers)
+            ):
+                return Endpoint("127.0.0.1", int(servers.target.partition(",")[0].rpartition(":")[2]))
+        return None
+
     def runs_oneshot(self, revision: str) -> bool:
         hosted = self._hosted.get(revision)
         return hosted is not None and hosted.serving is not None and not isinstance(hosted.serving, Servers)
@@ -228,7 +245,8 @@ class RuntimeHost:
                         break
                     continue
                 try:
-                    generation = await asyncio.to_thread(self._certificates.ensure, revision)
+                    names = service_names(wanted.package) if wanted.kubeconfig is not None else ()
+                    generation = await asyncio.to_thread(self._certificates.ensure, revision, names)
                     if hosted.serving is None or way != (wanted, generation):
                         if not await self._start(wanted, hosted, running):
                             continue
@@ -351,6 +369,11 @@ class RuntimeHost:
                 return
             hosted.told = standing
         self._listeners.tell(revision)
+
+
+def service_names(provider: str) -> tuple[str, ...]:
+    """The names under which the webhooks of a provider are called; the API server asks for the first."""
+    return (f"{provider}.{SYSTEM_NAMESPACE}.svc", f"{provider}.{SYSTEM_NAMESPACE}")
 
 
 class _HostedRunner:

@@ -232,6 +232,10 @@ class KubernetesHost:
 
     # -- what is heard
 
+    async def authority(self) -> bytes:
+        """The certificate of the authority that signs for all that runs in the cluster, in PEM."""
+        return await self._authority.certificate()
+
     def _on_object(self, change: Change) -> None:
         obj = change.object
         key = gvk_of(obj), change.key.name

@@ -15,6 +15,8 @@ from planform.api.names import SYSTEM_NAMESPACE
 from planform.packages.runtimes.executables import Executable, RuntimeSettings
 from planform.sandbox import Isolation, Limits, Network
 
+WEBHOOK_PORT: Final = 9443
+"""Where providers serve webhooks, and functions their calls, in a pod of their own."""
 SERVER_LIMITS: Final = Limits(memory=2 << 30, open_files=1024, processes=256, network=Network.HOST).for_server()
 """Functions may reach the network, as they do elsewhere; calls come in over it as well."""
 CLEAN_UP_LIMITS: Final = Limits(seconds=10.0)
@@ -64,8 +66,8 @@ def process_launch(wanted: Wanted, *, port: int, certificates: Path, cache: Path
     )
 
 
-def provider_launch(wanted: Wanted, *, certificates: Path, hidden: Path) -> Launch:
-    """A provider as a process in the sandbox. Raises NotRunnable.
+def provider_launch(wanted: Wanted, *, port: int, certificates: Path, hidden: Path) -> Launch:
+    """A provider as a process in the sandbox, whose webhooks are at this port of the loopback. Raises NotRunnable.
 
     Many start a server for webhooks, which ends them if it finds no certificate, and one for metrics, both at ports
     that are the same for all of them.
@@ -74,7 +76,11 @@ def provider_launch(wanted: Wanted, *, certificates: Path, hidden: Path) -> Laun
     return Launch(
         (*wanted.executable.command(), *wanted.settings.args),
         {**surroundings(wanted), **provider_surroundings(wanted, str(wanted.kubeconfig), str(certificates))},
-        replace(limits_of(wanted, hidden, wanted.kubeconfig.parent, certificates), only_loopback=True),
+        replace(
+            limits_of(wanted, hidden, wanted.kubeconfig.parent, certificates),
+            only_loopback=True,
+            loopback_ports=((WEBHOOK_PORT, port),),
+        ),
     )
 
 

@@ -69,7 +69,7 @@ class Starter:
         if wanted.executable.way.is_container:
             return container_launch(wanted, port=port, certificates=certificates, directory=directory, replica=port)
         if wanted.kubeconfig is not None:
-            return provider_launch(wanted, certificates=certificates, hidden=self.hidden)
+            return provider_launch(wanted, port=port, certificates=certificates, hidden=self.hidden)
         make_private_directory(directory / "cache")
         return process_launch(
             wanted, port=port, certificates=certificates, cache=directory / "cache", hidden=self.hidden
