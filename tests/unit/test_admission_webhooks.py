@@ -72,7 +72,8 @@ def config_map(name: str = "c", **data: str) -> Object:
 
 def once(work: Callable[[], Coroutine[Any, Any, Any]], answer: Object | None = None) -> Callable[[Object], Object]:
     """An answer before which, the first time, something happens in the engine."""
-    loop, done = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    done: list[int] = []
 
     def answered(_: Object) -> Object:
         if not done:

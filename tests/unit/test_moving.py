@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from planform.api.kinds import Object
+from planform.api.kinds import Object, gvk
 from planform.api.names import SECRET
 from planform.app import open_at_rest
 from planform.cli import import_ as import_command
@@ -32,6 +32,8 @@ from tests.harness.planes import embedded_bench
 
 SECRET_TEXT = "the-most-secret-word"
 FORMS = ["directory", "file.tar.gz"]
+
+HOOKS = gvk("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration")
 
 
 def an_object(kind: str, name: str, *, namespace: str = "", group: str = "", owners: tuple[Object, ...] = ()) -> Object:
@@ -147,6 +149,39 @@ def test_owners_come_before_what_they_own_and_kinds_before_their_objects() -> No
     assert comes_before(crd, thing)
     assert comes_before(thing, part)
     assert in_order(list(reversed(objects))) == ordered
+
+
+def test_what_decides_about_writes_comes_last() -> None:
+    group = "admissionregistration.k8s.io"
+    hooks = an_object("ValidatingWebhookConfiguration", "a", group=group)
+    policy = an_object("ValidatingAdmissionPolicy", "a", group=group)
+    thing = an_object("Thing", "z", group="zoo.example.org", namespace="team")
+    assert in_order([hooks, policy, thing]) == [thing, policy, hooks]
+
+
+async def test_a_configuration_travels_and_holds_nothing_up_on_the_way(tmp_path: Path) -> None:
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
+    dead = {
+        "name": "dead.example.org",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    about = {"apiVersion": HOOKS.api_version, "kind": HOOKS.kind, "metadata": {"name": "dead"}}
+    async with open_at_rest(tmp_path / "home") as plane:
+        await plane.client.create({**about, "webhooks": [dead]})
+        await plane.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    archive, other = str(tmp_path / "moving"), tmp_path / "other"
+
+    def commands() -> None:
+        planform("export", archive, "--data", str(tmp_path / "home"))
+        assert "Namespace team: created" in planform("import", archive, "--data", str(other))
+
+    await asyncio.to_thread(commands)
+    async with open_at_rest(other) as plane:
+        found = await plane.client.get(HOOKS, "dead")
+        assert found["webhooks"][0]["clientConfig"] == dead["clientConfig"]
 
 
 def test_objects_that_own_each_other_are_all_there() -> None:

@@ -11,6 +11,14 @@ from planform.moving.contents import Identity, identity_of
 
 _FIRST: Final = ("Namespace", XRD.kind, CRD.kind, "ServiceAccount", "Secret", "ConfigMap")
 
+_LAST: Final = (
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+)
+"""What decides about writes comes when everything else is there: whom it asks may not run yet."""
+
 
 def in_order(objects: Sequence[Object]) -> list[Object]:
     """The same objects; of two that could come in either order, always the same first.
@@ -65,4 +73,6 @@ def _defined(crd: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _rank(name: Identity) -> tuple[int, Identity]:
-    return _FIRST.index(name.kind) if name.kind in _FIRST else len(_FIRST), name
+    if name.kind in _FIRST:
+        return _FIRST.index(name.kind), name
+    return len(_FIRST) + (name.kind in _LAST), name
