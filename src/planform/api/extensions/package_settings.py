@@ -6,6 +6,7 @@ from planform.api.extensions.vocabulary import (
     column,
     condition_column,
     crd,
+    flag,
     free,
     labels,
     many,
@@ -72,13 +73,35 @@ def image_config() -> Object:
         },
         required=["secretRef"],
     )
+    identity = record(
+        "Somebody who may have signed.",
+        {
+            "issuer": text("Who vouches for the signer."),
+            "issuerRegExp": text("The same, as a regular expression."),
+            "subject": text("The signer."),
+            "subjectRegExp": text("The same, as a regular expression."),
+        },
+    )
+    keyless = record(
+        "Signers that a certificate of theirs names, not a key; not supported here.",
+        {
+            "identities": many("Any one of these.", identity),
+            "insecureIgnoreSCT": flag("Whether to do without the time stamp of a certificate log."),
+        },
+        required=["identities"],
+    )
+    attestation = record(
+        "One statement.",
+        {"name": text("A name for it."), "predicateType": text("What kind of statement it is.")},
+        required=["name", "predicateType"],
+    )
     authority = record(
         "Somebody whose signature counts.",
         {
             "name": text("A name for it."),
             "key": key,
-            "keyless": free("Not checked here."),
-            "attestations": many("Not checked here.", free("One of them.")),
+            "keyless": keyless,
+            "attestations": many("Statements about the image that must be signed too; not checked here.", attestation),
         },
         required=["name"],
     )
