@@ -60,6 +60,7 @@ from planform.reconcile.gate import Gate
 from planform.reconcile.plane import Plane, open_plane
 from planform.reconcile.sources import Watches
 from planform.rollout import FUNCTION_DIFFS_PREFIX
+from planform.sandbox.report import SandboxReport, configure
 from planform.store import Codec, Store, Synchronous, open_store, remove_abandoned
 from planform.telemetry.looplag import LoopLag
 from planform.telemetry.metrics import Registry
@@ -99,6 +100,8 @@ class Settings:
     """What the default activation policy activates; without any there is no such policy."""
     shortcuts: bool = True
     """See `Workbench`."""
+    allow_unconfined_functions: bool = False
+    function_network: str = "host"
     limits: Limits = field(default_factory=Limits)
 
 
@@ -153,6 +156,7 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
     clock = clock or SystemClock()
     metrics = Registry()
     _show_features(settings.features, metrics)
+    configure(allow_unconfined=settings.allow_unconfined_functions, function_network=settings.function_network)
     rng = PooledSystemRandom()
     async with AsyncExitStack() as stack:
         directory = settings.data
@@ -417,6 +421,7 @@ async def _background(pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metr
     tasks = [
         asyncio.create_task(pki.keep_renewed(), name="certificate renewal"),
         asyncio.create_task(asyncio.to_thread(tokens.prepare), name="token key"),
+        asyncio.create_task(SandboxReport(metrics).tell(), name="which sandbox there is"),
         asyncio.create_task(
             LoopLag(metrics, clock, at_rest=searches.at_rest, at_work=searches.at_work).run(), name="loop lag"
         ),

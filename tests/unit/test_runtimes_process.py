@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import stat
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -22,8 +23,8 @@ from planform.functions.values import FunctionRequest
 from planform.packages.runtimes.certificates import LIFETIME, RENEW_BEFORE
 from planform.packages.runtimes.executables import RuntimeSettings
 from planform.packages.runtimes.logs import last_lines, log_file
-from planform.sandbox import Isolation, available_isolation
-from tests.harness.hosting import Hosting, open_hosting, server_payload
+from planform.sandbox import Isolation, available_isolation, detect_isolation
+from tests.harness.hosting import SERVER, Hosting, open_hosting, server_payload
 from tests.harness.planes import eventually
 
 
@@ -266,6 +267,63 @@ async def test_a_package_without_the_program_it_names_says_so(hosting: Hosting) 
     await eventually(told, "what is missing")
 
 
+REACHING = SERVER.replace(
+    'rsp.context["version"] = "VERSION"',
+    """rsp.context["version"] = "VERSION"
+    import socket
+    try:
+        socket.create_connection(("127.0.0.1", given.get("port", 1)), 2).close()
+        rsp.context["reached"] = "yes"
+    except OSError as error:
+        rsp.context["reached"] = "no"
+    if given.get("fatal"):
+        rsp.fatal(ValueError("cannot connect"))""",
+)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_function_without_network_is_called_by_a_socket_that_we_hold_and_says_that_it_has_none(
+    hosting: Hosting, replicas: int
+) -> None:
+    payload = server_payload(hosting.data / "packages" / "one", source=REACHING)
+    hosting.want("fn-1", payload, network="none", replicas=replicas)
+    hosting.want("fn-2", server_payload(hosting.data / "packages" / "two", source=REACHING))
+    standing = await hosting.ready("fn-1")
+    await hosting.ready("fn-2")
+    if detect_isolation().has_own_root:
+        assert standing.endpoint.startswith("unix:")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert (await hosting.call("fn-1", port=port))["reached"] == "no"
+        assert (await hosting.call("fn-2", port=port))["reached"] == "yes"
+    answers = await asyncio.gather(*(hosting.call("fn-1", padding="x" * 500_000) for _ in range(5)))
+    assert all(answer["version"] == "v1" for answer in answers)
+    response = await hosting.ask("fn-1", FunctionRequest(tag="t", input={"fatal": True}))
+    assert "its runtime configuration has the annotation planform.dev/function-network: none" in str(response.results)
+    with pytest.raises(FunctionError, match="runs without network"):
+        await hosting.call("fn-1", seconds=5, timeout=0.3)
+
+
+async def test_a_stopped_function_is_started_again_and_the_call_that_it_cost_says_why(hosting: Hosting) -> None:
+    hosting.want("fn-1", server_payload(hosting.data / "packages" / "one"))
+    await hosting.ready("fn-1")
+    [leader] = hosting.host.pids("fn-1")
+    os.killpg(leader, signal.SIGSTOP)
+    with pytest.raises(FunctionError, match=r"its process was stopped \(SIGSTOP\)"):
+        await hosting.call("fn-1", timeout=0.5)
+    assert (await hosting.call("fn-1"))["version"] == "v1"
+    assert hosting.host.pids("fn-1") != [leader]
+
+
+async def test_a_stopped_function_is_noticed_by_a_health_check_while_its_call_waits(hosting: Hosting) -> None:
+    hosting.want("fn-1", server_payload(hosting.data / "packages" / "one"))
+    await hosting.ready("fn-1")
+    [leader] = hosting.host.pids("fn-1")
+    os.killpg(leader, signal.SIGSTOP)
+    assert (await hosting.call("fn-1", timeout=20))["version"] == "v1"
+    assert hosting.host.pids("fn-1") != [leader]
+
+
 def test_of_a_runtime_configuration_what_applies_is_taken_and_the_rest_is_named() -> None:
     runtime = {
         "name": "package-runtime",
@@ -283,18 +341,22 @@ def test_of_a_runtime_configuration_what_applies_is_taken_and_the_rest_is_named(
         }
     }
     settings = RuntimeSettings.of(config)
-    assert settings == RuntimeSettings(replicas=2, args=("--debug",), environment=(("A", "1"),), memory=256 << 20)
+    assert settings == RuntimeSettings(
+        replicas=2, args=("--debug",), environment=(("A", "1"),), memory=256 << 20, cpus=1.0
+    )
     assert settings.ignored == (
         "image",
         "env.valueFrom",
-        "resources.limits.cpu (no process is held to a share of the CPU; limit the service that planform runs as)",
         "containers beside package-runtime",
         "nodeSelector of the pod",
         "strategy of the deployment",
         "serviceTemplate",
     )
-    assert settings.remark.startswith("of its DeploymentRuntimeConfig, this does not apply on this machine: image, env")
-    assert not RuntimeSettings.of({"spec": {"deploymentTemplate": {"spec": {"replicas": 2}}}}).remark
+    remark = settings.remark(shares_cpu=True)
+    assert remark.startswith("of its DeploymentRuntimeConfig, this does not apply on this machine: image, env")
+    assert "resources.limits.cpu" not in remark
+    assert "resources.limits.cpu (no cgroup is ours to divide" in settings.remark(shares_cpu=False)
+    assert not RuntimeSettings.of({"spec": {"deploymentTemplate": {"spec": {"replicas": 2}}}}).remark(shares_cpu=False)
     assert RuntimeSettings.of(None) == RuntimeSettings()
 
 

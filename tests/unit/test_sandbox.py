@@ -16,7 +16,17 @@ from pathlib import Path
 import pytest
 
 from planform.clock import SystemClock, VirtualClock
-from planform.sandbox import Ended, Finished, Isolation, Limits, Network, Supervised, available_isolation, run_once
+from planform.sandbox import (
+    Ended,
+    Finished,
+    Isolation,
+    Limits,
+    Network,
+    Supervised,
+    available_isolation,
+    run_in_sandbox,
+    run_once,
+)
 from planform.sandbox.spawning import spawner
 from planform.sandbox.supervised import Backoff, Running, Stopped, Waiting
 
@@ -269,8 +279,10 @@ async def test_children_come_from_a_process_without_threads_and_without_our_secr
 async def test_a_spawner_that_was_killed_is_replaced() -> None:
     assert (await python("print(1)", way=WAYS[0])).ok
     assert spawner.pid is not None
-    running = asyncio.create_task(python("import time; time.sleep(600)", way=WAYS[0]))
-    await until(lambda: len(our_children()) > 0)
+    up = asyncio.Event()
+    command = [sys.executable, "-I", "-S", "-c", "import time; print(1, flush=True); time.sleep(600)"]
+    running = asyncio.create_task(run_in_sandbox(command, Limits(), output=lambda _: up.set(), isolation=WAYS[0]))
+    await asyncio.wait_for(up.wait(), 15)
     os.kill(spawner.pid, signal.SIGKILL)
     assert (await running).why is Ended.KILLED
     assert (await python("print(1)", way=WAYS[0])).ok

@@ -18,6 +18,7 @@ from planform.cli.crossplane_flags import crossplane_flags, note_flags
 from planform.cli.durations import duration_option
 from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
+from planform.cli.sandboxing import sandbox_options
 from planform.cli.tenancy import composed_kinds_of, tenancy_options
 from planform.cli.up import parse_listen
 from planform.errors import UsageError
@@ -162,6 +163,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     show_default=True,
     help="Definitions of managed resources that the default activation policy activates; an empty one means none.",
 )
+@sandbox_options
 @click.option(
     "--debug-no-shortcuts",
     is_flag=True,
@@ -213,6 +215,8 @@ def controllers(**options: Any) -> None:
         composed_kinds=composed_kinds_of(options),
         activations=tuple(filter(None, options["activations"])),
         shortcuts=not options["debug_no_shortcuts"],
+        allow_unconfined_functions=options["allow_unconfined_functions"],
+        function_network=options["function_network"],
         webhook=_webhook(options, namespace),
         share=parse_share(options["shards"]),
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),

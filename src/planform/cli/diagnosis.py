@@ -6,6 +6,7 @@ Every check is a generator over one or all objects; there is no order between th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -300,3 +301,22 @@ def _is_builtin(reference: str) -> bool:
     from planform.builtin.catalogue import find_builtin_name
 
     return find_builtin_name(reference) is not None
+
+
+def sandbox_findings(metrics: str) -> Iterator[Finding]:
+    """What a control plane's metrics say of how functions and scripts are confined."""
+    from planform.sandbox.report import METRIC, warning_of
+
+    line = next((line for line in metrics.splitlines() if line.startswith(METRIC + "{")), "")
+    found = dict(re.findall(r'(\w+)="([^"]*)"', line))
+    if not found:
+        return
+    if warning := warning_of(found):
+        yield Finding("differs" if found["unconfined"] == "allowed" else "stuck", "sandbox", "functions", warning)
+    held = ", ".join(f"{name} by {found[name]}" for name in ("pids", "memory", "cpu"))
+    yield Finding(
+        "works",
+        "sandbox",
+        "functions",
+        f"confined by {found['isolation']}; limits: {held}; network of functions: {found['function_network']}",
+    )

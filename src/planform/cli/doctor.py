@@ -108,6 +108,8 @@ async def read_plane(connected: Connected, namespace: str, now: datetime) -> Rea
     await _take(connected, SECRET, seen, seen.secrets)
     if "planform" not in str(seen.server.get("gitVersion") or ""):
         await _look_at_cluster(connected, namespace, seen)
+    else:
+        await _look_at_sandbox(connected, seen)
     return seen
 
 
@@ -164,6 +166,17 @@ async def _look_at_cluster(connected: Connected, namespace: str, seen: Read) -> 
             seen.extra.append(Finding("stuck", "no-controllers", about, "nobody reconciles on this cluster", hint))
     except ApiError as error:
         seen.unread.append(f"who reconciles here ({error.message})")
+
+
+async def _look_at_sandbox(connected: Connected, seen: Read) -> None:
+    """How functions and scripts are confined there, which the control plane says in its metrics."""
+    from planform.cli.diagnosis import sandbox_findings
+
+    try:
+        answer = await connected.transport.request("GET", "/metrics")
+        seen.extra += sandbox_findings(answer.body.decode(errors="replace"))
+    except ApiError as error:
+        seen.unread.append(f"how functions are confined ({error.message})")
 
 
 def certificates_in(secrets: Iterable[Object]) -> dict[str, datetime]:

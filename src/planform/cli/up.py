@@ -17,6 +17,7 @@ from planform.cli.durations import duration_option
 from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
 from planform.cli.places import default_data_directory
+from planform.cli.sandboxing import sandbox_options
 from planform.cli.tenancy import composed_kinds_of, tenancy_options
 from planform.errors import UsageError
 
@@ -116,6 +117,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="Where tasks of phases that ask for `runtime: process` see all of this machine's files, as we do.",
 )
 @click.option("--encrypt-secrets", is_flag=True, help="Encrypt Secrets on disk; the key stays in DATA/pki.")
+@sandbox_options
 @click.option(
     "--debug-no-shortcuts",
     is_flag=True,
@@ -162,6 +164,8 @@ def up(context: click.Context, /, **options: Any) -> None:
         unconfined_tasks=frozenset(options["unconfined_tasks"]),
         activations=tuple(filter(None, options["activations"])),
         shortcuts=not options["debug_no_shortcuts"],
+        allow_unconfined_functions=options["allow_unconfined_functions"],
+        function_network=options["function_network"],
     )
     note_flags(options)
     set_up_logging(

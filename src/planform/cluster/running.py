@@ -46,6 +46,7 @@ from planform.reconcile.gate import Gate
 from planform.reconcile.plane import open_plane
 from planform.reconcile.shards import Shards, Share
 from planform.reconcile.sources import Watches
+from planform.sandbox.report import SandboxReport, configure
 from planform.telemetry.looplag import LoopLag
 from planform.telemetry.metrics import Registry
 from planform.telemetry.tracing import PassTracer, Tracer, open_telemetry_tracer
@@ -91,6 +92,8 @@ class ClusterSettings:
     composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
     activations: tuple[str, ...] = ("*",)
     shortcuts: bool = True
+    allow_unconfined_functions: bool = False
+    function_network: str = "host"
     """See `Workbench`."""
     webhook: WebhookSettings | None = None
     """None: nothing is asked before a write."""
@@ -352,7 +355,10 @@ async def _opened(settings: ClusterSettings) -> AsyncIterator[tuple[Replica, int
     gauge = metrics.gauge("planform_feature_enabled", "Whether a feature gate is on.", ["name"])
     for name in FEATURES:
         gauge.labels(name).set(float(settings.features.enabled(name)))
+    configure(allow_unconfined=settings.allow_unconfined_functions, function_network=settings.function_network)
+    sandbox = asyncio.create_task(SandboxReport(metrics).tell(), name="which sandbox there is")
     async with AsyncExitStack() as stack:
+        stack.callback(sandbox.cancel)
         # Renewals are small and must not wait: they have connections of their own, and fail in time to be tried again.
         limits = Limits(request_seconds=terms_of(settings.lease_seconds).renew / 2, connections=8)
         coordination = await stack.enter_async_context(settings.client(limits))

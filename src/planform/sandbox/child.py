@@ -109,11 +109,19 @@ class Child:
         """Kill what is left of it and wait until it is gone."""
         self.signal_group(signal.SIGKILL)
         await self.gone.wait()
+        self.close_pipes()
+        if self._prepared is not None and (self._prepared.scratch is not None or self._prepared.groups):
+            await asyncio.to_thread(self._prepared.clean_up)
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether nobody started it."""
+        return self.gone.is_set() and not self._told
+
+    def close_pipes(self) -> None:
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
                 pipe.close()
-        if self._prepared is not None and self._prepared.scratch is not None:
-            await asyncio.to_thread(self._prepared.clean_up)
 
     def _hear(self) -> None:
         assert self._control is not None
@@ -141,6 +149,18 @@ async def start_child(prepared: Prepared, *, stdin: int, stdout: int, stderr: in
 
     Raises OSError if nothing can be started. Cancelling it ends the child.
     """
+    try:
+        child = await _started(prepared, stdin, stdout, stderr, files)
+        if child.was_lost:  # the spawner was killed with the request in its hands; there is another one by now
+            child.close_pipes()
+            child = await _started(prepared, stdin, stdout, stderr, files)
+        return child
+    except OSError:
+        await asyncio.to_thread(prepared.clean_up)
+        raise
+
+
+async def _started(prepared: Prepared, stdin: int, stdout: int, stderr: int, files: Sequence[int]) -> Child:
     with _streams(stdin, stdout, stderr) as (ours, theirs):
         control = spawner.spawn(prepared.spec, [*theirs, *files])
         control.setblocking(False)

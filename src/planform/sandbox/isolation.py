@@ -6,22 +6,27 @@ or of root, or bubblewrap, or Landlock; containers and hardened systems have som
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import os
 import shutil
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from planform.errors import PlanformError
+from planform.sandbox.cgroups import CONTROLLERS, Cgroups, Group, find_controllers
 from planform.sandbox.confinement import landlock, seccomp, syscalls
 from planform.sandbox.confinement.launch import CANNOT_CONFINE
-from planform.sandbox.leftovers import scratch_prefix
+from planform.sandbox.leftovers import scratch_prefix, sweep_scratch
 from planform.sandbox.limits import Limits, Network
 from planform.sandbox.spawning import CODE, spawner, wait_for
 from planform.sandbox.visible import DEVICES, PROC, SCRATCH, readable_paths, root_entries
@@ -73,9 +78,42 @@ class Policy:
     """What the operator of this process has decided. There is one, as there is one machine below it."""
 
     allow_unconfined: bool = False
+    """Whether functions and scripts run where nothing hides the files of the machine."""
+    function_network: Network = Network.HOST
+    """What of the network functions of packages have, unless their runtime configuration says otherwise."""
+    use_cgroups: bool = False
+    """Whether to look for cgroups; not worth it for programs that run for a moment."""
+    cgroups: Cgroups | None = None
 
 
 policy: Final = Policy()
+_getting_ready: Final = threading.Lock()
+
+
+def get_ready() -> None:
+    """Find out what this machine can do, and sweep away what killed control planes left. Blocks, the first time."""
+    with _getting_ready:
+        if policy.use_cgroups and policy.cgroups is None and sys.platform == "linux":
+            policy.cgroups = Cgroups(find_controllers())
+            atexit.register(policy.cgroups.close)
+            policy.cgroups.sweep()
+            sweep_scratch()
+        _best()
+
+
+async def ready_isolation() -> Isolation:
+    """`detect_isolation`, which does not hold up the event loop. Raises SandboxUnavailable."""
+    if not _best.cache_info().currsize or (policy.use_cgroups and policy.cgroups is None):
+        await asyncio.to_thread(get_ready)
+    return detect_isolation()
+
+
+def limits_that_hold() -> dict[str, str]:
+    """For each of pids, memory and cpu, what bounds it: a version of cgroups, or rlimits."""
+    held = policy.cgroups.controllers if policy.cgroups is not None else {}
+    names = {name: f"cgroup v{held[name].version}" for name in CONTROLLERS if name in held}
+    # A process can be bounded in how long it computes in all, which would end a server, but not in its share.
+    return {"pids": "rlimit", "memory": "rlimit", "cpu": "nothing"} | names
 
 
 @cache
@@ -102,6 +140,11 @@ def best_isolation() -> Isolation:
     return _best()
 
 
+def runs_unconfined() -> bool:
+    """Whether it is known that nothing hides files here, and functions run all the same."""
+    return bool(_best.cache_info().currsize) and _best() is Isolation.LIMITS_ONLY and policy.allow_unconfined
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What the spawner is told, and a directory on disk that is the child's scratch, if it has one there."""
@@ -109,8 +152,12 @@ class Prepared:
     spec: Mapping[str, Any]
     scratch: Path | None
     isolation: Isolation
+    groups: list[Group] = field(default_factory=list)
 
     def clean_up(self) -> None:
+        """Once nothing of the child is left; twice is harmless. May wait for the disk and for processes to end."""
+        while self.groups and policy.cgroups is not None:
+            policy.cgroups.give_back(self.groups.pop())
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -125,11 +172,9 @@ def prepare(
     isolation: Isolation,
     *,
     environment: Mapping[str, str],
-    groups: Sequence[str] = (),
     port: int | None = None,
 ) -> Prepared:
-    """Everything that the spawner needs to know. `groups` are the cgroups that the child joins; `port` is where a child
-    listens that is reached by a socket."""
+    """Everything that the spawner needs to know. `port` is where a child listens that is reached by a socket."""
     scratch: Path | None = None
     if limits.scratch is None or not isolation.has_own_root:
         scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix()))
@@ -138,16 +183,19 @@ def prepare(
         chosen = (f"{asked}={given}" for asked, given in limits.loopback_ports)
         command = [sys.executable, "-I", "-S", _PORTS, *chosen, "--", *command]
     user = _user(isolation, limits, scratch)
+    group = policy.cgroups.take(limits) if policy.cgroups is not None else None
+    counted = group is not None and policy.cgroups is not None and "memory" in policy.cgroups.controllers
+    numbered = group is not None and policy.cgroups is not None and "pids" in policy.cgroups.controllers
     spec: dict[str, Any] = {
         "namespaces": 0,
-        "groups": list(groups),
+        "groups": [] if group is None else group.procs,
         "command": list(command),
         "environment": surroundings(home, environment),
         "directory": home,
-        "limits": _rlimits(limits, isolation, user, counted=bool(groups)),
+        "limits": _rlimits(limits, isolation, user, numbered=numbered),
     }
     if isolation is not Isolation.LIMITS_ONLY:
-        spec["layers"] = _layers(limits, isolation, scratch, counted=bool(groups))
+        spec["layers"] = _layers(limits, isolation, scratch, counted=counted)
     if user is not None:
         spec["user"] = user
         spec["owns"] = [home, *(str(path.absolute()) for path in limits.writable)]
@@ -156,10 +204,11 @@ def prepare(
             _in_namespaces(spec, limits, isolation, user, scratch, port)
         case Isolation.BUBBLEWRAP:
             spec["bubblewrap"] = list(_bubblewrap(limits, scratch))
+            spec["serve"] = port if limits.network is Network.SERVE else None
             spec["code"], spec["python"] = CODE, sys.executable
         case _:
             pass
-    return Prepared(spec, scratch, isolation)
+    return Prepared(spec, scratch, isolation, [] if group is None else [group])
 
 
 def trusted(command: Sequence[str], environment: Mapping[str, str]) -> Prepared:
@@ -225,7 +274,7 @@ def _user(isolation: Isolation, limits: Limits, scratch: Path | None) -> int | N
     return _FIRST_USER + zlib.crc32(kept[0].encode()) % _USERS
 
 
-def _rlimits(limits: Limits, isolation: Isolation, user: int | None, *, counted: bool) -> dict[str, int]:
+def _rlimits(limits: Limits, isolation: Isolation, user: int | None, *, numbered: bool) -> dict[str, int]:
     found = {
         "memory": limits.memory,
         "address_space": limits.mapped,
@@ -236,10 +285,21 @@ def _rlimits(limits: Limits, isolation: Isolation, user: int | None, *, counted:
         found["cpu"] = limits.cpu_seconds
     if isolation is not Isolation.LIMITS_ONLY:
         found["locked"] = _LOCKED
-    # Elsewhere it would count all that this user runs.
-    if isolation is not Isolation.LIMITS_ONLY and (isolation.has_own_root or user is not None or not counted):
+    # Where the user is not the child's own, it would count all that this user runs: what is there is added.
+    if isolation.has_own_root or user is not None:
         found["processes"] = limits.processes
+    elif isolation is Isolation.LANDLOCK and not numbered:
+        found["processes"] = limits.processes + _running(os.getuid())
     return found
+
+
+def _running(user: int) -> int:
+    """How many threads this user has at the moment."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            count += len(list((process / "task").iterdir())) if process.stat().st_uid == user else 0
+    return count
 
 
 def _layers(limits: Limits, isolation: Isolation, scratch: Path | None, *, counted: bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from planform.sandbox.child import Child, Pipe, start_child
 from planform.sandbox.confinement.launch import CANNOT_CONFINE, CANNOT_EXECUTE
-from planform.sandbox.isolation import Isolation, Prepared, detect_isolation, prepare
+from planform.sandbox.isolation import Isolation, Prepared, prepare, ready_isolation
 from planform.sandbox.limits import Limits
 
 _CHUNK: Final = 64 << 10
@@ -95,11 +95,8 @@ async def run_in_sandbox(
     What they raise ends the command, and is raised here; it is `limits.seconds` that bounds the time. Of standard error
     the end is kept as well.
     """
-    prepared = prepare(command, limits, isolation or detect_isolation(), environment=environment or {})
-    try:
-        return await _run(prepared, stdin, limits, output, errors)
-    finally:
-        prepared.clean_up()
+    prepared = prepare(command, limits, isolation or await ready_isolation(), environment=environment or {})
+    return await _run(prepared, stdin, limits, output, errors)
 
 
 async def _run(

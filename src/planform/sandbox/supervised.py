@@ -14,7 +14,7 @@ from typing import Final
 from planform.clock import Clock
 from planform.sandbox.child import Child, start_child
 from planform.sandbox.confinement.launch import CANNOT_CONFINE
-from planform.sandbox.isolation import Isolation, SandboxUnavailable, detect_isolation, prepare
+from planform.sandbox.isolation import Isolation, SandboxUnavailable, prepare, ready_isolation
 from planform.sandbox.limits import Limits
 
 _LONGEST_LINE: Final = 4096
@@ -91,6 +91,7 @@ class Supervised:
         self._state: State = Stopped()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._child: Child | None = None
         self.starts = 0
 
     @property
@@ -100,6 +101,11 @@ class Supervised:
     def log(self) -> list[str]:
         """The last lines it wrote, of standard output and error."""
         return list(self._log)
+
+    def restart(self) -> None:
+        """Kill it; it is started again as if it had ended by itself."""
+        if self._child is not None:
+            self._child.signal_group(signal.SIGKILL)
 
     async def wait_until(self, kind: type[Running] | type[Waiting] | type[Stopped]) -> State:
         """Wait for the next time it is in such a state; bound it with `asyncio.timeout`."""
@@ -134,13 +140,14 @@ class Supervised:
 
     async def _run_once(self) -> int:
         try:
-            isolation = self._isolation or detect_isolation()
+            isolation = self._isolation or await ready_isolation()
             prepared = prepare(self._command, self._limits, isolation, environment=self._environment, port=self._port)
             child = await start_child(prepared, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, files=self._files)
         except (OSError, SandboxUnavailable) as error:
             self._note(f"sandbox: {error}".encode())
             return CANNOT_CONFINE
         self.starts += 1
+        self._child = child
         self._become(Running(child.pid))
         reading = asyncio.create_task(self._read_log(child))
         try:
@@ -149,6 +156,7 @@ class Supervised:
             await _ask_to_end(child)
             raise
         finally:
+            self._child = None
             child.signal_group(signal.SIGKILL)
             await asyncio.wait([reading], timeout=1.0)  # its last words
             reading.cancel()

@@ -73,6 +73,7 @@ def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory
         replace(  # which it inherits
             SERVER_LIMITS,
             memory=wanted.settings.memory or SERVER_LIMITS.memory,
+            cpus=wanted.settings.cpus,
             only_loopback=wanted.kubeconfig is not None,
             loopback_ports=((WEBHOOK_PORT, port),) if wanted.kubeconfig is not None else (),
         ),

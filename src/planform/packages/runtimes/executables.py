@@ -21,9 +21,12 @@ RUNTIME_CONTAINER: Final = "package-runtime"
 _PYTHONS: Final = ("python", "python3")
 _ROOT: Final = "{root}"
 _MOST_REPLICAS: Final = 32
-_NO_SHARE: Final = " (no process is held to a share of the CPU; limit the service that planform runs as)"
+NETWORK_ANNOTATION: Final = "planform.dev/function-network"
+"""Of a DeploymentRuntimeConfig: `host` or `none`, whatever `--function-network` says."""
+NO_SHARE: Final = "resources.limits.cpu (no cgroup is ours to divide; limit the service that planform runs as)"
 """A process can be limited in how long it computes in all, which would end a server. A share of the CPU takes a cgroup,
 and that of a service is ours to divide only if it was delegated, and nothing runs in it but what we put below."""
+_IGNORED: Final = "of its DeploymentRuntimeConfig, this does not apply on this machine: "
 _IN_DIRECTORY: Final = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')
 
 
@@ -101,14 +104,15 @@ class RuntimeSettings:
     args: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     memory: int | None = None
+    cpus: float | None = None
+    network: str = ""
+    """`host` or `none`; empty for what the control plane has for all."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
-    @property
-    def remark(self) -> str:
-        """What users should know of it; empty if everything applies."""
-        if not self.ignored:
-            return ""
-        return f"of its DeploymentRuntimeConfig, this does not apply on this machine: {', '.join(self.ignored)}"
+    def remark(self, *, shares_cpu: bool) -> str:
+        """What users should know of it; empty if everything applies. `shares_cpu` says whether CPU can be limited."""
+        ignored = [*self.ignored, *([NO_SHARE] if self.cpus is not None and not shares_cpu else [])]
+        return _IGNORED + ", ".join(ignored) if ignored else ""
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None) -> RuntimeSettings:
@@ -134,6 +138,8 @@ class RuntimeSettings:
             tuple(map(str, runtime.get("args") or ())),
             tuple((str(each["name"]), str(each.get("value") or "")) for each in variables if "valueFrom" not in each),
             _memory(runtime),
+            _cpus(runtime),
+            _network(config or {}),
             tuple(ignored),
         )
 
@@ -148,13 +154,32 @@ def _memory(runtime: Mapping[str, Any]) -> int | None:
         raise NotRunnable(f"the memory limit {limit!r} of the runtime configuration is no quantity") from error
 
 
+def _cpus(runtime: Mapping[str, Any]) -> float | None:
+    limit = ((runtime.get("resources") or {}).get("limits") or {}).get("cpu")
+    if limit is None:
+        return None
+    try:
+        return parse_quantity(limit).milli_value / 1000
+    except ValueError as error:
+        raise NotRunnable(f"the CPU limit {limit!r} of the runtime configuration is no quantity") from error
+
+
+def _network(config: Mapping[str, Any]) -> str:
+    given = ((config.get("metadata") or {}).get("annotations") or {}).get(NETWORK_ANNOTATION, "")
+    if given not in ("", "host", "none"):
+        raise NotRunnable(
+            f"the annotation {NETWORK_ANNOTATION} of the runtime configuration is host or none, not {given}"
+        )
+    return str(given)
+
+
 def _ignored_of_container(runtime: Mapping[str, Any], variables: Iterable[Object]) -> Iterator[str]:
     yield from _others(runtime, "name", "args", "env", "resources")
     if any("valueFrom" in each for each in variables):
         yield "env.valueFrom"
     resources = runtime.get("resources") or {}
-    for name in _others(resources.get("limits") or {}, "memory"):
-        yield f"resources.limits.{name}{_NO_SHARE if name == 'cpu' else ''}"
+    for name in _others(resources.get("limits") or {}, "memory", "cpu"):
+        yield f"resources.limits.{name}"
     yield from (f"resources.{name}" for name in _others(resources, "limits"))
 
 

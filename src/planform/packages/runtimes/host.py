@@ -23,13 +23,13 @@ from planform.apiserver.webhook_calls import Endpoint
 from planform.clock import Clock
 from planform.errors import PlanformError
 from planform.functions.endpoints import Remote
-from planform.functions.errors import FunctionCrashed, FunctionUnavailable
+from planform.functions.errors import FunctionCrashed, FunctionError, FunctionTimedOut, FunctionUnavailable
 from planform.functions.runner import FunctionRevision, FunctionRunner
-from planform.functions.values import FunctionRequest, FunctionResponse
+from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity
 from planform.packages.runtimes.calls import Tally, first_of
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.containers import leftover_containers
-from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, WEBHOOK_PORT, Wanted
+from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, WEBHOOK_PORT, Wanted, remark_of, why_no_network
 from planform.packages.runtimes.listeners import Listeners, OnChange
 from planform.packages.runtimes.logs import Logs, logs_directory
 from planform.packages.runtimes.servers import Servers, Spares
@@ -84,7 +84,7 @@ class _Hosted:
     told: Standing | None = None
 
     def standing(self) -> Standing:
-        remark = self.wanted.settings.remark if self.wanted is not None else ""
+        remark = remark_of(self.wanted) if self.wanted is not None else ""
         if isinstance(self.serving, Servers):
             ready = self.serving.ready
             problem = "" if ready else self.serving.problem
@@ -389,17 +389,43 @@ class _HostedRunner:
         with hosted.calls.counting():
             if hosted.serving is None:
                 raise FunctionUnavailable("it is being started", revision=revision)
-            if not isinstance(hosted.serving, Servers):
-                return await hosted.serving.run(revision, request, timeout=timeout)
-            deadline = self._clock.monotonic() + timeout
-            called = hosted.serving.remote
             try:
-                return await self._call(hosted, revision, request, deadline)
-            except FunctionCrashed:
-                # Its process ended in the middle. Reconciles repeat calls anyway, so this one may be repeated at once;
-                # a request that kills its function does so twice, and then it is said.
-                await self._host._lost(hosted, called)
-                return await self._call(hosted, revision, request, deadline)
+                return self._explained(hosted, await self._run(hosted, revision, request, timeout))
+            except FunctionError as error:
+                raise self._named(hosted, error) from error.__cause__
+
+    async def _run(
+        self, hosted: _Hosted, revision: FunctionRevision, request: FunctionRequest, timeout: float
+    ) -> FunctionResponse:
+        assert hosted.serving is not None
+        if not isinstance(hosted.serving, Servers):
+            return await hosted.serving.run(revision, request, timeout=timeout)
+        deadline = self._clock.monotonic() + timeout
+        called = hosted.serving.remote
+        try:
+            return await self._call(hosted, revision, request, deadline)
+        except FunctionCrashed:
+            # Its process ended in the middle. Reconciles repeat calls anyway, so this one may be repeated at once;
+            # a request that kills its function does so twice, and then it is said.
+            await self._host._lost(hosted, called)
+            return await self._call(hosted, revision, request, deadline)
+
+    def _named(self, hosted: _Hosted, error: FunctionError) -> FunctionError:
+        """The same error, which also says what we know of its cause."""
+        causes = []
+        if isinstance(hosted.serving, Servers) and isinstance(error, FunctionTimedOut | FunctionCrashed):
+            causes.append(hosted.serving.why_silent())
+        if hosted.wanted is not None and (why := why_no_network(hosted.wanted)):
+            causes.append(f"it runs without network: {why}")
+        if found := "; ".join(filter(None, causes)):
+            error.detail = f"{error.detail} ({found})"
+        return error
+
+    def _explained(self, hosted: _Hosted, response: FunctionResponse) -> FunctionResponse:
+        """A fatal result of a function without network says that it has none, as that may be why."""
+        if response.fatal is not None and hosted.wanted is not None and (why := why_no_network(hosted.wanted)):
+            response.results.append(Result(Severity.WARNING, f"the function runs without network: {why}"))
+        return response
 
     async def _call(
         self, hosted: _Hosted, revision: FunctionRevision, request: FunctionRequest, deadline: float

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from planform.api.names import SYSTEM_NAMESPACE
-from planform.packages.runtimes.executables import Executable, RuntimeSettings
+from planform.packages.runtimes.executables import NETWORK_ANNOTATION, Executable, RuntimeSettings
 from planform.sandbox import Isolation, Limits, Network
+from planform.sandbox.isolation import limits_that_hold, policy, runs_unconfined
 
 WEBHOOK_PORT: Final = 9443
 """Where providers serve webhooks, and functions their calls, in a pod of their own."""
@@ -46,13 +47,21 @@ class Launch:
     limits: Limits
     isolation: Isolation | None = None
     clean_up: tuple[str, ...] = ()
+    port: int | None = None
+    """Where it listens."""
+    listening: int | None = None
+    """The socket by which it is reached if it has no network; ours, and open as long as it may be started."""
 
 
-def process_launch(wanted: Wanted, *, port: int, certificates: Path, cache: Path, hidden: Path) -> Launch:
+def process_launch(
+    wanted: Wanted, *, port: int, certificates: Path, cache: Path, hidden: Path, listening: int | None = None
+) -> Launch:
     """A function as a process in the sandbox, serving at this port of the loopback. Raises NotRunnable.
 
-    `cache` is the revision's own, where Python keeps what it compiled: after a crash it is back much sooner.
+    `cache` is the revision's own, where Python keeps what it compiled: after a crash it is back much sooner. With a
+    `listening` socket it has no network, and is reached by that.
     """
+    network = Network.HOST if network_of(wanted) is Network.HOST else Network.SERVE
     flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={certificates}")
     return Launch(
         (*wanted.executable.command(), *flags),
@@ -62,7 +71,9 @@ def process_launch(wanted: Wanted, *, port: int, certificates: Path, cache: Path
             "PYTHONPYCACHEPREFIX": str(cache),
             "PYTHONDONTWRITEBYTECODE": "",
         },
-        replace(limits_of(wanted, hidden, certificates, cache), writable=(cache,)),
+        replace(limits_of(wanted, hidden, certificates), writable=(cache,), network=network),
+        port=port,
+        listening=listening,
     )
 
 
@@ -106,11 +117,34 @@ def surroundings(wanted: Wanted) -> dict[str, str]:
     }
 
 
+def network_of(wanted: Wanted) -> Network:
+    """What of the network the function has: as its runtime configuration says, else as the control plane was told."""
+    return Network(wanted.settings.network) if wanted.settings.network else policy.function_network
+
+
+def why_no_network(wanted: Wanted) -> str:
+    """Who decided that it has none; empty if it has."""
+    if network_of(wanted) is Network.HOST or wanted.kubeconfig is not None:
+        return ""
+    if wanted.settings.network:
+        return f"its runtime configuration has the annotation {NETWORK_ANNOTATION}: none"
+    return "the control plane runs with --function-network=none"
+
+
+def remark_of(wanted: Wanted) -> str:
+    """What users should know of how it runs though nothing is wrong."""
+    parts = [wanted.settings.remark(shares_cpu=limits_that_hold()["cpu"] != "nothing")]
+    if not wanted.executable.way.is_container and runs_unconfined():
+        parts.append("it runs unconfined and sees the files of this machine")
+    return "; ".join(filter(None, parts))
+
+
 def limits_of(wanted: Wanted, hidden: Path, *visible: Path, limits: Limits = SERVER_LIMITS) -> Limits:
     """The limits of a program that sees, of the control plane's data, its own files and nothing else."""
     return replace(
         limits,
         memory=wanted.settings.memory or limits.memory,
+        cpus=wanted.settings.cpus,
         hidden=(hidden,),
         visible=(wanted.executable.root, *visible),
     )

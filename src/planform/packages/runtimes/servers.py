@@ -1,7 +1,7 @@
 """The processes that serve one revision: started together, watched, and counted as ready once they answer.
 
-A port is held for each of them from before its first start until the last: a process that crashes comes back where it
-was, so callers need not be told, and nobody else can take its place meanwhile.
+While calls are under way and none of them ends, the processes are asked whether they are well. One that was stopped, or
+does not answer for long, is killed and started again, and those whose calls it costs are told why.
 
 Of a function that is being called a spare process is there as well: it is called from when the other one ends until
 that one is back, so that no call waits for a start. A function that nobody calls has none.
@@ -10,7 +10,6 @@ that one is back, so that no call waits for a start. A function that nobody call
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from planform.clock import Clock
 from planform.functions.endpoints import ClientTls, Remote
 from planform.packages.runtimes.calls import Tally
 from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Launch
+from planform.packages.runtimes.silence import is_stopped
 from planform.sandbox import Isolation, Supervised, run_once
 from planform.sandbox.supervised import Backoff, Running, State, Waiting
 
@@ -29,22 +29,9 @@ _BACKOFF: Final = Backoff(first=0.02, longest=60.0, stable_after=30.0)
 _CRASH_LOOP: Final = 3
 _LAST_LINES: Final = 5
 _PROBE_SECONDS: Final = 5.0
+_STOPPED: Final = "its process was stopped (SIGSTOP); it is started again"
 _HEALTH: Final = "/grpc.health.v1.Health/Check"
 _SERVING: Final = b"\x08\x01"
-
-
-class HeldPort:
-    """A port of the loopback that is ours to give away. Servers that allow address reuse, as all do, can listen on it
-    while we hold it without listening."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", 0))
-        self.number = int(self._socket.getsockname()[1])
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class Replica:
@@ -72,6 +59,9 @@ class Replica:
         self.answering = False
         """Whether the process that runs now has answered; `ready` bears with one that was killed and comes back."""
         self.incarnation = 0
+        self.cause = ""
+        """Why we had to start it again; until it answers."""
+        self._silent = 0.0
         self._supervised = Supervised(
             launch.command,
             launch.limits,
@@ -81,7 +71,36 @@ class Replica:
             backoff=_BACKOFF,
             on_line=self._hear,
             on_change=self._on_state,
+            port=launch.port,
+            files=[] if launch.listening is None else [launch.listening],
         )
+
+    async def check(self, checks: HealthChecks) -> None:
+        """Ask whether it is well, and start it again if it is not: at once if it was stopped, else after a while."""
+        if self.restart_if_stopped() or not self.answering:
+            return
+        probe = self._answers()
+        try:
+            async with asyncio.timeout(checks.deadline):
+                await probe
+            self._silent = 0.0
+        except TimeoutError:
+            self._silent += checks.deadline
+            if not self.restart_if_stopped() and self._silent >= checks.longest:
+                self._restart(f"it answered no health check for {checks.longest:g} s; it is started again")
+        finally:
+            probe.cancel()
+
+    def restart_if_stopped(self) -> bool:
+        if self.pid is None or not is_stopped(self.pid):
+            return False
+        self._restart(_STOPPED)
+        return True
+
+    def _restart(self, cause: str) -> None:
+        self.cause = cause
+        self._silent = 0.0
+        self._supervised.restart()
 
     @property
     def problem(self) -> str:
@@ -133,6 +152,7 @@ class Replica:
         if probe.cancelled() or probe is not self._probe or probe.exception() is not None:
             return
         self.failures = 0
+        self.cause = ""
         self.ready = self.answering = True
         self.incarnation += 1
         self._on_change()
@@ -149,6 +169,17 @@ class Spares:
 
     after: float = 3.0
     idle: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChecks:
+    """When processes are asked whether they are well, in seconds: after calls were under way for `after`, none ended.
+    Each check has a `deadline`; who answers none for `longest` is started again. Calls may take long, so that one of
+    them hangs means nothing."""
+
+    after: float = 2.0
+    deadline: float = 5.0
+    longest: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +202,11 @@ class Servers:
         *,
         clock: Clock,
         spare: Spare | None = None,
+        checks: HealthChecks = HealthChecks(),  # noqa: B008  # frozen
     ) -> None:
         """`held` lets their ports go."""
+        self._checks = checks
+        self._checking: asyncio.Task[None] | None = None
         self._held = held
         self._clock = clock
         self._remote = remote
@@ -233,17 +267,36 @@ class Servers:
     async def __aenter__(self) -> Self:
         for replica in self.replicas:
             await replica.__aenter__()
+        self._checking = asyncio.create_task(self._keep_checking(), name="check health")
         if self._spare is not None:
             self._keeping_spare = asyncio.create_task(self._keep_spare(self._spare), name="keep a spare process")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._is_ending = True
-        if self._keeping_spare is not None:
-            self._keeping_spare.cancel()
-            await asyncio.wait([self._keeping_spare])
+        for task in (self._checking, self._keeping_spare):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await asyncio.gather(*(replica.__aexit__() for replica in self.replicas))
         self._held.close()
+
+    def why_silent(self) -> str:
+        """The cause if a process was found not to answer; one that is stopped is started again."""
+        for replica in self.replicas:
+            replica.restart_if_stopped()
+        return next((replica.cause for replica in self.replicas if replica.cause), "")
+
+    async def _keep_checking(self) -> None:
+        """Nothing happens while nobody calls, or calls end."""
+        while not self._is_ending:
+            if not self.calls.under_way:
+                await self.calls.next_one()
+            ended = self.calls.begun - self.calls.under_way
+            await self._clock.sleep(self._checks.after)
+            if self.calls.under_way and ended == self.calls.begun - self.calls.under_way:
+                for replica in self.replicas:
+                    await replica.check(self._checks)
 
     async def _keep_spare(self, spare: Spare) -> None:
         while not self._is_ending:  # a cancellation that comes while a process ends is lost on it
@@ -254,11 +307,6 @@ class Servers:
                 while known != self.calls.begun or self.calls.under_way or self._spare_serves:
                     known = self.calls.begun
                     await self._clock.sleep(spare.when.idle)
-
-
-def target_of(ports: Sequence[int]) -> str:
-    """Calls go round robin over all of them."""
-    return "ipv4:" + ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 async def until_serving(remote: Remote, clock: Clock) -> None:

@@ -59,6 +59,33 @@ def become(spec: dict[str, Any]) -> NoReturn:
         stop(CANNOT_EXECUTE, f"sandbox: cannot run {command[0]}: {error.strerror}")
 
 
+def become_inside(spec: dict[str, Any]) -> NoReturn:
+    """The same in a namespace that bubblewrap made. A command that serves is reached through this process."""
+    if not spec.get("serve"):
+        become(spec)
+    from .relay import Relay, wake_on_child
+
+    [listening] = spec["files"]
+    ourselves = os.getpid()
+    command = os.fork()
+    if not command:
+        os.close(listening)
+        become({**spec, "parent": ourselves})
+    devnull = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(devnull, stream)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    relay = Relay(listening, spec["serve"])
+    wake_on_child(relay)
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == command:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(128 - code if code < 0 else code)  # as bubblewrap says it
+        relay.turn()
+
+
 def stop(code: int, message: str) -> NoReturn:
     os.write(2, f"{message}\n".encode())
     os._exit(code)

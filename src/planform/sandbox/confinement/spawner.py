@@ -17,25 +17,38 @@ import select
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from .launch import CANNOT_CONFINE, become, stop
-from .syscalls import NEW_USER, clone, die_with_parent, drop_bounding_capabilities, set_capabilities
+from .syscalls import (
+    NEW_USER,
+    PR_SET_CHILD_SUBREAPER,
+    clone,
+    die_with_parent,
+    drop_bounding_capabilities,
+    prctl,
+    set_capabilities,
+)
 
 _MOST_FILES = 16
+_LAST_TRIES = 100
 
 
 class _Child:
-    def __init__(self, pid: int, control: socket.socket) -> None:
+    def __init__(self, pid: int, control: socket.socket, *, contained: bool) -> None:
         self.pid = pid
         self.control = control
+        self.contained = contained
 
 
 def main(descriptor: int) -> None:
     os.chdir("/")
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
+    if sys.platform == "linux":
+        prctl(PR_SET_CHILD_SUBREAPER, 1, "hear of orphans")
     _Spawner(socket.socket(fileno=descriptor)).serve()
 
 
@@ -46,6 +59,7 @@ class _Spawner:
         self._controls: dict[int, _Child] = {}  # by descriptor
         self._poll = select.poll()
         self._poll.register(asking.fileno(), select.POLLIN)
+        self._life, self._living = os.pipe()  # the end that writes is nobody's but ours, and closes when we die
         self._woken, writing = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(writing, False)
@@ -108,7 +122,7 @@ class _Spawner:
             os.waitpid(pid, 0)
             _refused(control, stderr, error)
             return
-        child = _Child(pid, control)
+        child = _Child(pid, control, contained="root" in spec or "bubblewrap" in spec)
         self._children[pid] = self._controls[control.fileno()] = child
         self._poll.register(control.fileno(), select.POLLIN)
         opening.recv(1)  # it leads its session, so that its group can be signalled
@@ -124,15 +138,16 @@ class _Spawner:
             os.write(gate, b".")
             for at, stream in enumerate(streams[:3]):
                 os.dup2(stream, at)
-            _close_all_but({0, 1, 2, gate, control, *streams[3:]})
+            _close_all_but({0, 1, 2, gate, control, self._life, *streams[3:]})
             if not os.read(gate, 1):  # whoever should have let us in died before that
                 os._exit(1)
             os.close(gate)
             if "root" in spec:
-                _first_process(spec, control, streams[3:])
+                _first_process(spec, control, self._life, streams[3:])
+            os.close(self._life)
             os.close(control)
             if "bubblewrap" in spec:
-                _bubblewrap(spec)
+                _bubblewrap(spec, streams[3:])
             for path in spec.get("owns", ()):
                 os.chown(path, spec["user"], spec["user"])
             become(spec)
@@ -156,16 +171,23 @@ class _Spawner:
             del self._controls[child.control.fileno()]
 
     def _bury(self) -> None:
-        while self._children:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
             if ended is None:
                 return
             # Before it is buried, as its number is nobody else's until then: what stayed in its group ends with it.
             pid = ended.si_pid
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+            child = self._children.pop(pid, None)
+            if child is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
-            child = self._children.pop(pid)
+            if child is None:
+                continue
+            self._end_orphans()
             if child.control.fileno() in self._controls:
                 self._poll.unregister(child.control.fileno())
                 del self._controls[child.control.fileno()]
@@ -173,8 +195,37 @@ class _Spawner:
                 child.control.send(status.to_bytes(4, "little"))
             child.control.close()
 
+    def _end_orphans(self) -> None:
+        """Kill what left its group: without a namespace of its own it comes to us when its parent ends.
 
-def _first_process(spec: dict[str, Any], control: int, files: list[int]) -> NoReturn:
+        Whose it was cannot be told, so they are left alone as long as others run that have no namespace.
+        """
+        if any(not child.contained for child in self._children.values()):
+            return
+        for _ in range(_LAST_TRIES):
+            orphans = set(_own_children()) - set(self._children)
+            if not orphans:
+                return
+            for pid in orphans:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.001)
+
+
+def _own_children() -> list[int]:
+    try:
+        descriptor = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
+    except OSError:
+        return []
+    try:
+        return [int(pid) for pid in os.read(descriptor, 1 << 16).split()]
+    finally:
+        os.close(descriptor)
+
+
+def _first_process(spec: dict[str, Any], control: int, life: int, files: list[int]) -> NoReturn:
     """In new namespaces: make the root, start the command, tell how it ended, and end everything.
 
     The first process of a namespace takes no signal that it does not handle, and with it ends everything in there: a
@@ -183,6 +234,9 @@ def _first_process(spec: dict[str, Any], control: int, files: list[int]) -> NoRe
     from .root import build_root
 
     die_with_parent()
+    if select.select([life], [], [], 0)[0]:  # it died before the line above
+        os._exit(1)
+    os.close(life)
     socket.sethostname("sandbox")
     if spec.get("serve"):
         from .relay import loopback_up
@@ -229,9 +283,12 @@ def _wait_aside() -> None:
         os.dup2(devnull, stream)
 
 
-def _bubblewrap(spec: dict[str, Any]) -> NoReturn:
+def _bubblewrap(spec: dict[str, Any], files: list[int]) -> NoReturn:
     """Bubblewrap makes the namespaces; what it runs in them is our own launch, which becomes the command."""
-    inner = {key: spec[key] for key in ("command", "environment", "limits", "layers", "directory")}
+    inner = {key: spec[key] for key in ("command", "environment", "limits", "layers", "directory", "serve")}
+    for each in files:
+        os.set_inheritable(each, True)
+    inner["files"] = files
     given = os.memfd_create("spec", 0)
     os.write(given, json.dumps(inner).encode())
     command: list[str] = []
@@ -244,8 +301,8 @@ def _bubblewrap(spec: dict[str, Any]) -> NoReturn:
             os.lseek(held, 0, os.SEEK_SET)
             command.append(str(held))
     launch = (
-        f"import sys, os, json; sys.path.insert(0, {spec['code']!r}); from confinement.launch import become; "
-        f"become(json.loads(os.pread({given}, os.fstat({given}).st_size, 0)))"
+        f"import sys, os, json; sys.path.insert(0, {spec['code']!r}); from confinement.launch import become_inside; "
+        f"become_inside(json.loads(os.pread({given}, os.fstat({given}).st_size, 0)))"
     )
     os.execvpe(command[0], [*command, spec["python"], "-I", "-S", "-c", launch], spec["environment"])
 

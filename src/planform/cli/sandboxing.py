@@ -1,0 +1,24 @@
+"""Options that say how functions and scripts are confined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+def sandbox_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    network = click.option(
+        "--function-network",
+        type=click.Choice(["host", "none"]),
+        default="host",
+        show_default=True,
+        help="The network that functions of packages have, unless their runtime configuration says otherwise.",
+    )
+    unconfined = click.option(
+        "--allow-unconfined-functions",
+        is_flag=True,
+        help="Run functions and scripts also where nothing hides the files of this machine from them.",
+    )
+    return network(unconfined(command))
