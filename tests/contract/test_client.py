@@ -19,7 +19,17 @@ from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client, Patch, PatchType, Propagation, WatchEvent
 from planform.clock import SystemClock
-from planform.errors import AlreadyExists, ApplyConflict, BadRequest, Conflict, Expired, Forbidden, Invalid, NotFound
+from planform.errors import (
+    AlreadyExists,
+    ApplyConflict,
+    BadRequest,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+)
 from tests.contract.engines import case
 from tests.contract.kinds import GROUP, PLANETS, WIDGETS, config_map, widget
 
@@ -97,6 +107,17 @@ async def test_kinds_are_found_and_unknown_ones_are_not(client: Client) -> None:
     assert (await client.kind(NAMESPACE)).namespaced is False
     with pytest.raises(NotFound):
         await client.kind(GVK("no.such", "v1", "Thing"))
+
+
+@case("client-namespace-needed")
+async def test_a_namespaced_object_is_not_written_without_a_namespace(client: Client, ns: str) -> None:
+    obj = config_map("nowhere", {"a": "1"})
+    for write in (client.create(obj), client.update(obj), client.apply(obj, manager="m")):
+        with pytest.raises(BadRequest, match='configmaps "nowhere": a namespaced object needs a namespace'):
+            await write
+    for lost in (client.get(CONFIG_MAP, "nowhere"), client.delete(CONFIG_MAP, "nowhere")):
+        with pytest.raises((NotFound, BadRequest, MethodNotAllowed)):
+            await lost
 
 
 @case("client-round-trip")

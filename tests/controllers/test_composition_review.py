@@ -11,6 +11,7 @@ import pytest
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import CLUSTER_ROLE, CRD, SECRET, XRD
 from planform.client.protocol import Client, ObjectList, Patch, PatchType
+from planform.composition.xr import machinery
 from planform.controllers.workbench import Workbench
 from planform.errors import ServiceUnavailable
 from tests.controllers.composing import (
@@ -261,6 +262,20 @@ async def test_what_is_cluster_scoped_is_composed_without_the_namespace_that_a_f
             return bool((await platform.client.get(CLUSTER_ROLE, unique))["rules"] == rules)
 
         await eventually(again, "the change is seen, and put right")
+
+
+async def test_a_cluster_scoped_xr_says_which_namespaced_resource_lacks_a_namespace(
+    bench: Workbench, unique: str
+) -> None:
+    async with a_platform(bench, unique, scope="Cluster") as platform:
+        await platform.compose(templates(config_map("lost", x="1")))
+        xr = await platform.failed(await platform.create(), 'composed resource "lost" is a namespaced ConfigMap (v1)')
+        assert not await platform.composed(xr), "it is nowhere, also not in the namespace called default"
+        await platform.compose(templates({**config_map("lost", x="1"), "metadata": {"namespace": NAMESPACE}}))
+        await platform.ready(xr)
+        found = (await platform.composed(xr))["lost"]
+        [reference] = machinery(await platform.get(xr), "modern")["resourceRefs"]
+        assert (found["metadata"]["namespace"], reference["namespace"]) == (NAMESPACE, NAMESPACE)
 
 
 class BusyClient:

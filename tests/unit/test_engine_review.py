@@ -91,10 +91,10 @@ async def test_an_object_created_with_odd_managed_fields_can_still_be_changed(en
     [
         {"kind": "Namespace", "metadata": {"name": "n"}, "spec": "x"},
         {"kind": "Namespace", "metadata": {"name": "n"}, "spec": {"finalizers": 5}},
-        {"kind": "Secret", "metadata": {"name": "s"}, "data": ["x"], "stringData": {"a": "b"}},
-        {"kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": 5}},
-        {"kind": "Secret", "metadata": {"name": "s"}, "stringData": ["a"]},
-        {"kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": 5}},
+        {"kind": "Secret", "metadata": {"name": "s", "namespace": "default"}, "data": ["x"], "stringData": {"a": "b"}},
+        {"kind": "Secret", "metadata": {"name": "s", "namespace": "default"}, "stringData": {"a": 5}},
+        {"kind": "Secret", "metadata": {"name": "s", "namespace": "default"}, "stringData": ["a"]},
+        {"kind": "Service", "metadata": {"name": "s", "namespace": "default"}, "spec": {"ports": 5}},
     ],
     ids=str,
 )
@@ -109,7 +109,7 @@ async def test_a_role_binding_whose_subjects_are_no_list_is_a_bad_request() -> N
         binding = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": "b"},
+            "metadata": {"name": "b", "namespace": "default"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
             "subjects": 5,
         }

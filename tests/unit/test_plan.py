@@ -141,6 +141,23 @@ def test_a_cluster_scoped_resource_under_a_namespaced_xr_is_refused() -> None:
         plan(xr(namespace="home"), {}, state, style="modern", scope_of=scopes)
 
 
+def test_a_namespaced_resource_without_a_namespace_is_refused_if_its_xr_has_none_either() -> None:
+    scopes = {("s3.example.org/v1", "Bucket"): True}
+    with pytest.raises(PlanError, match=r'"a" is a namespaced Bucket \(s3.example.org/v1\) without a namespace'):
+        plan(xr(), {}, State(resources={"a": Resource(bucket())}), style="modern", scope_of=scopes)
+    placed = State(resources={"a": Resource(bucket(namespace="there"))})
+    [composed] = plan(xr(), {}, placed, style="modern", scope_of=scopes).apply
+    assert composed.object["metadata"]["namespace"] == "there"
+    again = plan(
+        xr(), {"a": composed.object}, State(resources={"a": Resource(bucket())}), style="modern", scope_of=scopes
+    )
+    assert again.apply[0].object["metadata"]["namespace"] == "there", "what exists stays where it is"
+    [home] = plan(
+        xr(namespace="home"), {}, State(resources={"a": Resource(bucket())}), style="modern", scope_of=scopes
+    ).apply
+    assert home.object["metadata"]["namespace"] == "home"
+
+
 @pytest.mark.parametrize(
     ("ready", "explicit", "expected"),
     [

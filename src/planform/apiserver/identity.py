@@ -59,7 +59,10 @@ def place(served: ServedKind, metadata: Object, namespace: str) -> None:
     sent = metadata.get("namespace")
     if sent and namespace and sent != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
-    metadata["namespace"] = namespace or sent or "default"
+    if not namespace and not sent:  # which cannot be said over HTTP, where it stands in the URL
+        name = metadata.get("name") or metadata.get("generateName") or ""
+        raise BadRequest(f'{served.kind.resource} "{name}": a namespaced object needs a namespace')
+    metadata["namespace"] = namespace or sent
 
 
 def check_kind_stays(served: ServedKind, name: str) -> None:

@@ -174,7 +174,7 @@ class KubernetesClient:
 
     async def update(self, obj: Object, *, subresource: str = "", manager: str = "", dry_run: bool = False) -> Object:
         kind, namespace, name = await self._place(obj)
-        path = path_of(kind, namespace, _required(name), subresource)
+        path = path_of(kind, _needed(kind, namespace, obj), _required(name), subresource)
         body = {**obj, "apiVersion": "autoscaling/v1", "kind": "Scale"} if subresource == "scale" else obj
         answer = await self._send(kind, "PUT", path, query=self._write_query(manager, dry_run), body=body)
         return _noted(_object(answer.json(), kind), dry_run)
@@ -200,7 +200,7 @@ class KubernetesClient:
         self, obj: Object, *, manager: str, force: bool = False, subresource: str = "", dry_run: bool = False
     ) -> Object:
         kind, namespace, name = await self._place(obj)
-        path = path_of(kind, namespace, _required(name), subresource)
+        path = path_of(kind, _needed(kind, namespace, obj), _required(name), subresource)
         query = self._write_query(manager, dry_run) | ({"force": "true"} if force else {})
         answer = await self._send(
             kind, "PATCH", path, query=query, body=obj, content_type=APPLY, repeatable=True

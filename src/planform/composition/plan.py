@@ -86,7 +86,8 @@ def plan(
     `leftovers` are further resources that exist under a key, as when its kind was changed and the old one is not gone.
 
     Raises PlanError for an object that cannot be applied: no kind, another controller, a bad name, malformed metadata,
-    a value that JSON cannot express, a cluster-scoped resource under a namespaced XR.
+    a value that JSON cannot express, a cluster-scoped resource under a namespaced XR, a namespaced one without a
+    namespace under an XR that has none either.
     """
     warnings: list[str] = []
     there = [*sorted(observed.items()), *leftovers]
@@ -159,6 +160,11 @@ def _composed(
     _check_metadata(key, metadata)
     _place(xr, key, kind, metadata, scope_of.get((api_version, kind)), warnings)
     _name(xr, key, metadata, existing)
+    if scope_of.get((api_version, kind)) and not metadata.get("namespace"):
+        raise PlanError(
+            f'composed resource "{key}" is a namespaced {kind} ({api_version}) without a namespace, and its XR is'
+            " cluster-scoped and has none to give it: set metadata.namespace, or compose a cluster-scoped kind"
+        )
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
     metadata["annotations"] = {**(metadata.get("annotations") or {}), RESOURCE_NAME_ANNOTATION: key}
     metadata["ownerReferences"] = _owners(key, metadata.get("ownerReferences") or [], owner)

@@ -64,6 +64,7 @@ from planform.controllers.composites.work import (
     Pass,
     Tools,
     is_deterministic,
+    is_edited,
     split_dependencies,
     version_left,
 )
@@ -138,8 +139,7 @@ class CompositeReconciler:
         try:
             chosen = await choose(self._fleet, self._tools.compositions, key, xr, self._bench.clock)
         except HalfChosen as half:
-            if half.fields:
-                await self._save(xr, half.fields, references(xr, self._definition.style))
+            await self._save_choice(xr, standing, half.fields)
             raise half.cause from None
         heed = partial(self._fleet.heed, key, xr["metadata"]["uid"])
         try:
@@ -153,7 +153,7 @@ class CompositeReconciler:
                 confined=self._is_confined,
             )
         except PlanformError:
-            await self._save_choice(xr, chosen)
+            await self._save_choice(xr, standing, chosen.fields)
             raise
         pipelines = self._tools.pipelines
         work = Pass(
@@ -210,22 +210,20 @@ class CompositeReconciler:
         pipelines = self._tools.pipelines
         return await still_reads_the_same(last, pipelines.reader, pipelines.credentials)
 
-    async def _save_choice(self, xr: Object, chosen: Chosen) -> Object:
-        """Let the XR say what it is composed by, if it does not yet, although nothing more may come of it."""
-        if not chosen.fields:
+    async def _save_choice(self, xr: Object, standing: Standing | None, fields: Mapping[str, Any]) -> Object:
+        """Let the XR say what it is composed by, if it does not yet, although nothing more may come of it.
+
+        An XR that runs one revision says so until another one was carried out, unless its user changed it: it would
+        otherwise look as if the user had, who then may let everything vanish that it composed.
+        """
+        if not fields or is_edited(xr, standing) is False:
             return xr
-        saved = await self._save(xr, chosen.fields, references(xr, self._definition.style))
-        self._tell_choice(saved, chosen)
-        return saved
+        return await self._save(xr, fields, references(xr, self._definition.style))
 
     async def _save(self, xr: Object, fields: Mapping[str, Any], refer_to: Sequence[Mapping[str, Any]]) -> Object:
         return await save_references(
             self._client, xr, self._definition.style, refer_to, fields, own_write=self._fleet.own_write
         )
-
-    def _tell_choice(self, xr: Object, chosen: Chosen) -> None:
-        text = f'Selected revision "{chosen.revision}" of composition "{chosen.composition}"'
-        self._teller.event(xr, "Normal", "SelectComposition", text)
 
     def _answers_at_once(self, steps: Sequence[Step]) -> bool:
         """Whether all functions answer in this process: then what was chosen is written with what came of it."""
@@ -238,7 +236,7 @@ class CompositeReconciler:
     async def _run(self, work: Pass) -> Result:
         pipelines = self._tools.pipelines
         if work.chosen.fields and not self._answers_at_once(work.steps):
-            work.xr = await self._save_choice(work.xr, work.chosen)
+            work.xr = await self._save_choice(work.xr, work.standing, work.chosen.fields)
         started, begun = self._bench.clock.now(), self._bench.clock.monotonic()
         outcome = await run_pipeline(
             work.steps,
@@ -262,7 +260,7 @@ class CompositeReconciler:
         except PlanformError as error:
             failure = str(masked_error(error, mask_of(outcome)))
             self._remember_failure(work)
-            work.xr = await self._save_choice(work.xr, work.chosen)
+            work.xr = await self._save_choice(work.xr, work.standing, work.chosen.fields)
             if isinstance(error, _RUN_ERRORS):
                 calls = max((len(step.calls) for step in outcome.steps), default=0)
                 self._fleet.guard.failed(work.key, generation=_generation(work.xr), calls=calls)
@@ -320,7 +318,8 @@ class CompositeReconciler:
         work.xr = await self._save(work.xr, chosen.fields, decided.references)
         self._count(work)
         if chosen.fields:
-            self._tell_choice(work.xr, chosen)
+            text = f'Selected revision "{chosen.revision}" of composition "{chosen.composition}"'
+            self._teller.event(work.xr, "Normal", "SelectComposition", text)
         intents = work.standing.intents if work.standing is not None else {}
         applied = await apply_changed(
             self._client,

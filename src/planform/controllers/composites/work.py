@@ -92,10 +92,8 @@ class Pass:
 
     @property
     def edited(self) -> bool | None:
-        """Whether somebody changed the XR since it was last carried out; None if that is not known."""
-        last: int | None = self.standing.generation if self.standing is not None else None
-        last = last or ((self.xr.get("status") or {}).get("planform") or {}).get("generation")
-        return None if last is None else bool(last != self.xr["metadata"].get("generation"))
+        """See `is_edited`."""
+        return is_edited(self.xr, self.standing)
 
     @property
     def looks_the_same(self) -> bool:
@@ -149,6 +147,13 @@ class Pass:
             step.step in inputs and step.revision is not None and is_blind(step.revision, inputs[step.step])
             for step in outcome.steps
         )
+
+
+def is_edited(xr: Object, standing: Standing | None) -> bool | None:
+    """Whether somebody changed the XR since it was last carried out; None if that is not known."""
+    last: int | None = standing.generation if standing is not None else None
+    last = last or ((xr.get("status") or {}).get("planform") or {}).get("generation")
+    return None if last is None else bool(last != xr["metadata"].get("generation"))
 
 
 def version_left(seen: Object, kept: Object, left: Object) -> str:
