@@ -245,8 +245,6 @@ async def test_old_versions_warn_on_the_wire_and_say_what_to_use(
         "Composition": ["v2alpha1"],
         "CompositionRevision": ["v1alpha1", "v1beta1"],
         "EnvironmentConfig": ["v1alpha1"],
-        "Function": ["v1beta1"],
-        "FunctionRevision": ["v1beta1"],
         "CompositeResourceDefinition": ["v1"],
     }
     with caplog.at_level(logging.WARNING):
