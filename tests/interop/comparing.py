@@ -28,7 +28,15 @@ _MISTAKES: Final = re.compile(
     r"is used twice|selects nothing|is missing, so|does nothing|counts as|nothing has an empty"
 )
 _WORDS: Final = re.compile(
-    r"cannot get (Function|function) input|cannot unmarshal|CEL condition: |cannot compile regex|data: not an object"
+    r"cannot get (Function|function) input|invalid Function input: resources: Required|cannot unmarshal"
+    r"|CEL condition: |cannot compile regex|data: not an object"
+)
+
+_TEMPLATE_WORDS: Final = re.compile(
+    r"invalid function input|invalid Function input|cannot get Function input|cannot apply template options"
+    r"|cannot decode manifest|template is missing required|duplicate extra resource key|reserved|invalid kind"
+    r"|cannot get (Contexts|Conditions|extra resources)|must be (an object|a list)|document \d+"
+    r"|invalid annotations in resource|cannot (execute|parse)"
 )
 
 
@@ -62,6 +70,8 @@ def rule(name: str, *functions: str) -> Callable[[Rule], Rule]:
 def compare(function: str, request: FunctionRequest, ours: FunctionResponse, theirs: Object) -> tuple[Case, set[str]]:
     """What is left of both answers, and the ids of the entries that they differed by."""
     case = Case(function, _request_json(request), plain(_as_json(ours)), plain(theirs))
+    for answer in case.both():
+        _drop_empty(answer)
     used: set[str] = set()
     for name, (functions, apply) in RULES.items():
         if functions and function not in functions:
@@ -112,6 +122,18 @@ def _request_json(request: FunctionRequest) -> Object:
 
 def _drop_empty(answer: Object) -> None:
     """The wire does not tell an empty member of an answer from none."""
+    desired = answer.get("desired", {})
+    if desired.get("composite", {}).get("resource") == {}:
+        del desired["composite"]["resource"]
+    for each in desired.get("resources", {}).values():
+        if each.get("resource") == {}:
+            del each["resource"]
+    for member in [member for member, value in desired.items() if value == {}]:
+        del desired[member]
+    for selectors in answer.get("requirements", {}).values():
+        for selector in selectors.values():
+            if selector.get("matchLabels") == {"labels": {}}:
+                selector["matchLabels"] = {}
     for member in ("meta", "requirements", "desired", "context", "results", "conditions"):
         if answer.get(member) in ({}, []):
             del answer[member]
@@ -142,6 +164,62 @@ def _own_words(case: Case) -> None:
             texts = one.get("message", ""), other.get("message", "")
             if texts[0] != texts[1] and all(_WORDS.search(text) for text in texts):
                 one["message"] = other["message"] = "..."
+
+
+@rule("no-files", "go-templating")
+def _no_files(case: Case) -> None:
+    """The upstream function also has a folder of its own, which counts where the input says nothing."""
+    source = (case.request["input"] or {}).get("source")
+    if source == "FileSystem" or (not source and "from the folder" in (_fatal(case.theirs) or "")):
+        case.ours = case.theirs = {}
+
+
+@rule("own-words-about-templates", "go-templating")
+def _own_words_about_templates(case: Case) -> None:
+    """Where both refuse, and both say so about the input or the manifests."""
+    texts = _fatal(case.ours), _fatal(case.theirs)
+    if all(texts) and texts[0] != texts[1] and all(_TEMPLATE_WORDS.search(text or "") for text in texts):
+        for answer in case.both():
+            answer["results"] = [{"severity": "SEVERITY_FATAL", "message": "..."}]
+
+
+@rule("no-empty-annotations", "go-templating")
+def _no_empty_annotations(case: Case) -> None:
+    for each in case.theirs.get("desired", {}).get("resources", {}).values():
+        metadata = each.get("resource", {}).get("metadata", {})
+        if isinstance(metadata, dict) and metadata.get("annotations") == {}:
+            del metadata["annotations"]
+            if not metadata:
+                del each["resource"]["metadata"]
+    for each in case.ours.get("desired", {}).get("resources", {}).values():
+        if each.get("resource", {}).get("metadata") == {}:
+            del each["resource"]["metadata"]
+
+
+@rule("asked-once", "go-templating")
+def _asked_once(case: Case) -> None:
+    case.theirs.get("requirements", {}).pop("extraResources", None)
+
+
+@rule("typed-environment", "patch-and-transform")
+def _typed_environment(case: Case) -> None:
+    mine, yours = (answer.get("context", {}).get(ENVIRONMENT_KEY) for answer in case.both())
+    if isinstance(mine, dict) and isinstance(yours, dict) and "apiVersion" not in yours:
+        mine.pop("apiVersion", None), mine.pop("kind", None)
+
+
+@rule("unready-xr", "patch-and-transform")
+def _unready_xr(case: Case) -> None:
+    waits = any("not adding new composed resource" in each["message"] for each in case.ours.get("results", ()))
+    if waits and "ready" not in case.theirs.get("desired", {}).get("composite", {}):
+        case.ours.get("desired", {}).get("composite", {}).pop("ready", None)
+
+
+@rule("results-have-a-target", "patch-and-transform")
+def _results_have_a_target(case: Case) -> None:
+    for one, other in zip(case.ours.get("results", ()), case.theirs.get("results", ()), strict=False):
+        if "target" not in other:
+            one.pop("target", None)
 
 
 @rule("broken-pattern-is-fatal", "sequencer")

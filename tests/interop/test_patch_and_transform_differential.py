@@ -19,13 +19,15 @@ SEEDS = range(100)
 ENTRIES = [
     entry
     for entry in yaml.safe_load((Path(__file__).parent / "improvements.yaml").read_text())
-    if entry["function"] == "patch-and-transform"
+    if entry["function"] == "patch-and-transform" and "patch" in entry
 ]
 RULES = {entry["id"] for entry in ENTRIES}
 
 _UNDECODABLE = re.compile(
     r"could not resolve: (string is not valid base64|the text is not JSON|invalid character|unexpected end of JSON).*"
 )
+
+_NAMED_RESOURCE = re.compile(r' \(composed resource "[^"]*"\)')
 
 pytestmark = pytest.mark.xdist_group("go-patch-and-transform")
 
@@ -90,6 +92,10 @@ class Comparison:
             return [self._plain(item) for item in value]
         if not isinstance(value, str):
             return value
+        named = _NAMED_RESOURCE.sub("", value)
+        if named != value:
+            self.used.add("names-the-resource")
+        value = named
         text = value.replace("float64", "int64")
         words = _UNDECODABLE.sub("could not resolve: the text cannot be decoded", text)
         if text != value:

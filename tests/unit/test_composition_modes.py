@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planform.composition.modes import InvalidComposition, mode_of, pipeline_of, to_pipeline_mode
+from planform.composition.modes import InvalidComposition, mode_of, pipeline_of, to_pipeline_mode, unused_part
 
 BUCKET = {"name": "bucket", "base": {"apiVersion": "s3.example.org/v1", "kind": "Bucket"}}
 STEP = {"step": "one", "functionRef": {"name": "f"}}
@@ -50,7 +50,7 @@ def test_a_composition_that_cannot_run_is_explained(spec: dict[str, Any], proble
 def test_resources_become_one_patch_and_transform_step_and_every_resource_has_a_name() -> None:
     unnamed = {"base": {"apiVersion": "v1", "kind": "ConfigMap"}}
     [step] = pipeline_of({"resources": [BUCKET, unnamed], "patchSets": [{"name": "p", "patches": []}]})
-    assert step["functionRef"] == {"name": "function-patch-and-transform"}
+    assert step["functionRef"] == {"name": "builtin/patch-and-transform"}, "which no Function can be called"
     assert [resource["name"] for resource in step["input"]["resources"]] == ["bucket", "resource-1"]
     assert step["input"]["patchSets"] == [{"name": "p", "patches": []}]
 
@@ -72,3 +72,10 @@ def test_converting_a_pipeline_changes_nothing() -> None:
     assert to_pipeline_mode(already) == already
     once = to_pipeline_mode(composition(resources=[BUCKET]))
     assert to_pipeline_mode(once) == once
+
+
+def test_a_composition_with_resources_and_a_pipeline_is_told_which_of_them_runs() -> None:
+    both = {"resources": [{"name": "a"}], "pipeline": [{"step": "a"}]}
+    assert unused_part(both).startswith("spec.resources is not used")
+    assert unused_part({**both, "mode": "Resources"}).startswith("spec.pipeline is not used")
+    assert unused_part({"pipeline": [{"step": "a"}]}) == ""

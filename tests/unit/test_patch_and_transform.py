@@ -15,6 +15,7 @@ from planform.functions.values import (
     Ready,
     Resource,
     ResourceSelector,
+    State,
     Target,
 )
 from tests.unit.composing import (
@@ -143,12 +144,7 @@ R, C = "resources[0].readinessChecks[0]", "resources[0].connectionDetails[0]"
         (resources(), "resources: Required value: resources or environment patches are required"),
         (resources(environment={}), "resources: Required value: resources or environment patches are required"),
         (resources(template(name="")), "resources[0].name: Required value"),
-        (resources(template(), template()), 'resources[1].name: Duplicate value: "thing"'),
         (resources(template(), patchSets=[{"name": "", "patches": []}]), "patchSets[0].name: Required value"),
-        (
-            resources(template(), patchSets=[{"name": "a"}, {"name": "a"}]),
-            'patchSets[1].name: Duplicate value: "a"',
-        ),
         (
             resources(template(), patchSets=[{"name": "a", "patches": [{"type": "PatchSet", "patchSetName": "a"}]}]),
             'patchSets[0].patches[0].type: Invalid value: "PatchSet"',
@@ -241,7 +237,6 @@ R, C = "resources[0].readinessChecks[0]", "resources[0].connectionDetails[0]"
         (check(), f"{R}.type: Required value"),
         (check(type="Match"), f'{R}.type: Invalid value: "Match"'),
         (check(type="NonEmpty"), f"{R}.fieldPath: Required value"),
-        (check(type="NonEmpty", fieldPath="a["), f'{R}.fieldPath: Invalid value: "a["'),
         (check(type="MatchString", fieldPath="a"), f"{R}.matchString: Required value"),
         (check(type="MatchInteger", fieldPath="a"), f"{R}.matchInteger: Required value"),
         (check(type="MatchTrue"), f"{R}.fieldPath: Required value"),
@@ -292,11 +287,13 @@ def test_one_error_stands_alone_and_several_are_listed_together() -> None:
     one = fatal(run(patch(fromFieldPath="")))
     assert one == (
         "invalid Function input: resources[0].patches[0].fromFieldPath: Required value: fromFieldPath must be set for "
-        "patch type FromCompositeFieldPath"
+        'patch type FromCompositeFieldPath (composed resource "thing")'
     )
     several = fatal(run(resources(template({"fromFieldPath": ""}, {"type": "X"}))))
     assert several.startswith("invalid Function input: [resources[0].patches[0].fromFieldPath: Required value")
-    assert several.endswith('resources[0].patches[1].type: Invalid value: "X": invalid patch type]')
+    assert several.endswith(
+        'resources[0].patches[1].type: Invalid value: "X": invalid patch type (composed resource "thing")]'
+    )
 
 
 # --- templates --------------------------------------------------------------------------------------------------------
@@ -698,3 +695,53 @@ def test_a_request_without_anything_gets_an_answer() -> None:
     empty = function(FunctionRequest(input=resources(template())))
     assert rendered(empty) == BASE
     assert empty.desired.composite.resource == {}
+
+
+# --- what the published function accepts ------------------------------------------------------------------------------
+
+
+def test_a_readiness_check_with_a_path_that_does_not_parse_is_a_warning() -> None:
+    spec = check(type="NonEmpty", fieldPath="a[")
+    assert run(spec).results == []
+    response = function(
+        FunctionRequest(
+            observed=State(resources={"thing": Resource({"apiVersion": "example.org/v1", "kind": "Thing"})}), input=spec
+        )
+    )
+    assert response.fatal is None
+    assert "cannot run readiness check at index 0: cannot parse path" in response.results[0].message
+
+
+def test_an_empty_text_can_be_matched() -> None:
+    spec = check(type="MatchString", fieldPath="status.state", matchString="")
+    observed = {"apiVersion": "example.org/v1", "kind": "Thing", "status": {"state": ""}}
+    response = function(FunctionRequest(observed=State(resources={"thing": Resource(observed)}), input=spec))
+    assert response.desired.resources["thing"].ready is Ready.TRUE
+
+
+def test_two_templates_of_one_name_are_a_warning_and_the_last_counts() -> None:
+    response = run(resources(template(), template(COPY)))
+    assert [each.message for each in response.results] == [
+        'resources[1].name: "thing" is used twice, and the last one of that name counts'
+    ]
+    assert rendered(response)["spec"] == {"to": "xr"}
+
+
+def test_a_kind_that_is_no_string_is_refused() -> None:
+    spec = resources(template({"fromFieldPath": "spec.number", "toFieldPath": "kind"}))
+    xr = {"apiVersion": "example.org/v1", "kind": "XR", "metadata": {"name": "xr"}, "spec": {"number": 5}}
+    response = function(FunctionRequest(observed=State(Resource(xr)), input=spec))
+    assert response.fatal is not None
+    assert 'composed resource "thing": its kind is no string' in response.fatal.message
+
+
+@pytest.mark.parametrize(
+    ("policy", "merged"), [("MergeObjects", {"a": 1}), ("ForceMergeObjects", {"a": None, "b": None})]
+)
+def test_nulls_of_a_merged_object_count_only_where_the_new_one_wins(policy: str, merged: Object) -> None:
+    one = {"fromFieldPath": "spec.object", "toFieldPath": "spec.to", "policy": {"toFieldPath": policy}}
+    base = {"apiVersion": "example.org/v1", "kind": "Thing", "spec": {"to": {"a": 1}}}
+    spec = resources({"name": "thing", "base": base, "patches": [one]})
+    xr = {"metadata": {"name": "xr"}, "spec": {"object": {"a": None, "b": None}}}
+    response = function(FunctionRequest(observed=State(Resource(xr)), input=spec))
+    assert response.desired.resources["thing"].resource["spec"]["to"] == merged

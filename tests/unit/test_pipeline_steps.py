@@ -72,7 +72,7 @@ def test_name_is_a_deprecated_alias_of_step() -> None:
             ],
             "may not be set together with `input`",
         ),
-        ([OK | {"credentials": [{"name": "a", "source": "None"}]}], "spec.pipeline[0].credentials[0]"),
+        ([OK | {"credentials": [{"name": "a", "source": "File"}]}], "spec.pipeline[0].credentials[0]"),
         ([OK | {"credentials": [{"name": "a", "source": "Secret"}]}], "with a secretRef"),
         ([OK | {"maxIterations": -2}], "spec.pipeline[0].maxIterations"),
         ([OK | {"timeout": "soon"}], 'spec.pipeline[0].timeout: "soon" is not a duration'),

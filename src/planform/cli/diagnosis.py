@@ -31,6 +31,7 @@ from planform.api.names import (
     is_paused,
 )
 from planform.clock import parse_timestamp
+from planform.composition.modes import unused_part
 
 Level = Literal["works", "differs", "stuck"]
 
@@ -139,6 +140,8 @@ def _composition_differences(composition: Object) -> Iterator[Finding]:
     if spec.get("resources") and not spec.get("pipeline"):
         hint = "planform convert writes the pipeline down, so that Crossplane v2 runs it too"
         yield Finding("differs", "resources-mode", named(composition), "runs as a step of patch-and-transform", hint)
+    if unused := unused_part(spec):
+        yield Finding("differs", "resources-and-pipeline", named(composition), unused, "take out the other one")
     if spec.get("publishConnectionDetailsWithStoreConfigRef"):
         message = "publishConnectionDetailsWithStoreConfigRef is ignored: details go to Secrets"
         yield Finding("differs", "store-config", named(composition), message)

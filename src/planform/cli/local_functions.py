@@ -150,7 +150,7 @@ def used_by(compositions: Sequence[Object], functions: Sequence[LocalFunction]) 
     found = [function for function in functions if function.name in named]
     for name in sorted(named - {function.name for function in found}):
         try:
-            found += functions_from([], [f"{name}={name}"])
+            found += functions_from([], [f"{name}={name.removeprefix('builtin/')}"])
         except UsageError:
             continue  # the pipeline says which step names it, and what there is
     return found

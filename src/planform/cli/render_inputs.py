@@ -12,6 +12,7 @@ from typing import Any
 
 from planform.api.kinds import Object
 from planform.errors import UsageError
+from planform.functions.read_policy import canonical
 from planform.functions.values import ResourceSelector, SchemaSelector
 from planform.machinery import yamlish
 
@@ -129,7 +130,7 @@ class FileReader:
 
 def _matches(obj: Object, selector: ResourceSelector) -> bool:
     metadata = obj["metadata"]
-    if (obj["apiVersion"], obj["kind"]) != (selector.api_version, selector.kind):
+    if canonical(obj["apiVersion"], obj["kind"]) != canonical(selector.api_version, selector.kind):
         return False
     if selector.match_name:
         if metadata.get("name") != selector.match_name or metadata.get("namespace", "") != (selector.namespace or ""):

@@ -13,6 +13,8 @@ from planform.errors import PlanformError
 Object = dict[str, Any]
 
 PATCH_AND_TRANSFORM: Final = "function-patch-and-transform"
+SHIPPED_PATCH_AND_TRANSFORM: Final = "builtin/patch-and-transform"
+"""What Resources mode runs: no Function can have this name, so that none can stand in its place."""
 ENVIRONMENT_CONFIGS: Final = "function-environment-configs"
 _RESOURCES_FIELDS: Final = ("resources", "patchSets", "environment")
 
@@ -45,7 +47,15 @@ def pipeline_of(spec: Mapping[str, Any], name: str = "") -> list[Object]:
     """The steps that a Composition's spec means, whatever its mode."""
     if mode_of(spec, name) == "Pipeline":
         return [dict(step) for step in spec["pipeline"]]
-    return [_patch_and_transform_step(spec)]
+    return [_patch_and_transform_step(spec, SHIPPED_PATCH_AND_TRANSFORM)]
+
+
+def unused_part(spec: Mapping[str, Any]) -> str:
+    """What of a Composition that says two things at once does not run, in words; empty if it says one."""
+    if not spec.get("resources") or not spec.get("pipeline"):
+        return ""
+    unused, runs = ("pipeline", "resources") if spec.get("mode") == "Resources" else ("resources", "pipeline")
+    return f"spec.{unused} is not used: spec.{runs} runs, and a Composition has one of them"
 
 
 def to_pipeline_mode(composition: Mapping[str, Any]) -> Object:
@@ -75,12 +85,12 @@ def to_pipeline_mode(composition: Mapping[str, Any]) -> Object:
                 },
             }
         )
-    steps.append(_patch_and_transform_step({**spec, "environment": environment or None}))
+    steps.append(_patch_and_transform_step({**spec, "environment": environment or None}, PATCH_AND_TRANSFORM))
     kept = {field: value for field, value in spec.items() if field not in (*_RESOURCES_FIELDS, "mode", "pipeline")}
     return {**composition, "spec": {**kept, "mode": "Pipeline", "pipeline": steps}}
 
 
-def _patch_and_transform_step(spec: Mapping[str, Any]) -> Object:
+def _patch_and_transform_step(spec: Mapping[str, Any], function: str) -> Object:
     sections = {field: spec[field] for field in _RESOURCES_FIELDS if spec.get(field)}
     sections["resources"] = [
         {**resource, "name": resource.get("name") or f"resource-{index}"}
@@ -88,6 +98,6 @@ def _patch_and_transform_step(spec: Mapping[str, Any]) -> Object:
     ]
     return {
         "step": "patch-and-transform",
-        "functionRef": {"name": PATCH_AND_TRANSFORM},
+        "functionRef": {"name": function},
         "input": {"apiVersion": "pt.fn.crossplane.io/v1beta1", "kind": "Resources", **sections},
     }

@@ -224,9 +224,12 @@ class _StepReader:
     def _credentials(self) -> tuple[Credential, ...]:
         found = []
         for index, each in enumerate(self._wire.credentials):
+            if each.source == "None":
+                continue
             if each.source != "Secret" or each.secret_ref is None:
                 self._complain(
-                    f"credentials[{index}]", 'the source must be "Secret", with a secretRef of namespace and name'
+                    f"credentials[{index}]",
+                    'the source must be "None", or "Secret" with a secretRef of namespace and name',
                 )
                 continue
             found.append(Credential(each.name, each.secret_ref.namespace, each.secret_ref.name))

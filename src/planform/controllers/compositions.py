@@ -24,7 +24,7 @@ from planform.api.names import (
 )
 from planform.api.owners import controller_of, controller_reference
 from planform.client.informer import Change, ObjectKey
-from planform.composition.modes import InvalidComposition, pipeline_of
+from planform.composition.modes import InvalidComposition, pipeline_of, unused_part
 from planform.composition.pinning import is_pinned, pinned
 from planform.composition.revisions import (
     TOOL_LABELS,
@@ -180,6 +180,8 @@ class CompositionController:
             raise RevisionNotOurs(found, composition["metadata"]["name"]) from error
         message = f'made revision {number_of(created)}, "{name}"'
         self._bench.events.record(composition, "Normal", "CreateRevision", message, by=NAME)
+        if unused := unused_part(created["spec"]):
+            self._bench.events.record(composition, "Warning", "UnusedResources", unused, by=NAME)
         counts = self._population.users(composition["metadata"]["name"]) if self._population.complete() else None
         return await self._judge(created, counts)
 

@@ -24,6 +24,7 @@ from planform.builtin import BuiltinName, find_builtin, find_builtin_name, list_
 from planform.builtin.compiled import CompiledFunction
 from planform.client.informer import Change, Informer
 from planform.client.waits import time_limit
+from planform.composition.modes import PATCH_AND_TRANSFORM, SHIPPED_PATCH_AND_TRANSFORM
 from planform.controllers.shipped_functions import stand_in
 from planform.controllers.workbench import Workbench
 from planform.functions.endpoints import Endpoint, InProcess, Remote
@@ -110,6 +111,8 @@ class LiveFunctions:
         self._bench = bench
         self._host = host
         self._builtins = {name: _builtin(name, entry) for entry in list_builtins() for name in names_of(entry)}
+        if (shipped := find_builtin_name(PATCH_AND_TRANSFORM)) is not None:
+            self._builtins[SHIPPED_PATCH_AND_TRANSFORM] = _builtin(SHIPPED_PATCH_AND_TRANSFORM, shipped)
         self._functions: dict[str, _Function] = {}
         self._rules: dict[str, ImageConfig] = {}  # for images
         self._revisions: dict[str, dict[str, Object]] = {}  # by function, then by their own names

@@ -25,6 +25,13 @@ IsNamespaced = Callable[[str, str], Awaitable[bool]]
 """Whether a kind, given as api version and kind, lives in namespaces. True for a kind that is not served."""
 
 
+def canonical(api_version: str, kind: str) -> tuple[str, str]:
+    """A kind by the version that it is meant in: EnvironmentConfig is one kind, by whichever of its names."""
+    if kind == "EnvironmentConfig" and api_version == "apiextensions.crossplane.io/v1alpha1":
+        return "apiextensions.crossplane.io/v1beta1", kind
+    return api_version, kind
+
+
 class PatternInvalid(ValueError):
     """A pattern is not RE2."""
 
@@ -58,7 +65,7 @@ class AllowedResource:
     labels: Mapping[str, Pattern] | None = None
 
     def allows(self, selector: ResourceSelector) -> bool:
-        if (selector.api_version, selector.kind) != (self.api_version, self.kind):
+        if canonical(selector.api_version, selector.kind) != canonical(self.api_version, self.kind):
             return False
         if self.name is not None:
             return bool(selector.match_name) and self.name.matches(selector.match_name)

@@ -41,22 +41,20 @@ def _compile(value: Any) -> Program:
             observed = request.observed.resources.get(name)
             if observed is None or desired.ready is not Ready.UNSPECIFIED:
                 continue
-            ready = _decide(name, desired.resource, observed.resource, rules, response)
+            ready = _decide(name, observed.resource, rules, response)
             if ready is not Ready.UNSPECIFIED:
                 response.desired.resources[name] = Resource(desired.resource, desired.connection_details, ready)
 
     return run
 
 
-def _decide(
-    name: str, desired: Object, observed: Object, rules: Mapping[str, Any], response: FunctionResponse
-) -> Ready:
-    rule = rules.get(_rule_name(desired)) if rules else None
+def _decide(name: str, observed: Object, rules: Mapping[str, Any], response: FunctionResponse) -> Ready:
+    rule = rules.get(_rule_name(observed)) if rules else None
     if rule is not None:
         try:
             return Ready.TRUE if _compile_rule(rule).evaluate({"object": observed}) else Ready.FALSE
         except CelError as error:
-            warn(response, f'cannot check readiness of composed resource "{name}" with {_rule_name(desired)}: {error}')
+            warn(response, f'cannot check readiness of composed resource "{name}" with {_rule_name(observed)}: {error}')
     metadata = observed.get("metadata")
     if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
         return Ready.UNSPECIFIED

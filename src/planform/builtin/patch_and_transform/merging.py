@@ -36,6 +36,8 @@ class Merging:
         if type(new) is dict and type(existing) is dict:
             result = dict(existing)
             for key, value in new.items():
+                if value is None and not self.new_wins:
+                    continue  # nothing is no news, not even of a member that is not there
                 result[key] = self._merged(result[key], value) if key in result else value
             return result
         if type(new) is list and self.joins_lists and existing is not None:

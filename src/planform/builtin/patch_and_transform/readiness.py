@@ -19,7 +19,7 @@ class CheckFailed(Exception):
 
 def compile_checks(checks: Sequence[ReadinessCheck]) -> Check:
     """Whether all of them pass; without any, the condition Ready must be true. Raises CheckFailed."""
-    compiled = [CHECKS[check.type](check) for check in checks] or [_condition("Ready", "True")]
+    compiled = [_compile_check(check) for check in checks] or [_condition("Ready", "True")]
 
     def ready(observed: Object) -> bool:
         for index, check in enumerate(compiled):
@@ -31,6 +31,19 @@ def compile_checks(checks: Sequence[ReadinessCheck]) -> Check:
         return True
 
     return ready
+
+
+def _compile_check(check: ReadinessCheck) -> Check:
+    """A path that does not parse is told when the check is made: until then there is nothing to be ready."""
+    try:
+        return CHECKS[check.type](check)
+    except FieldPathError as error:
+        problem = str(error)
+
+    def fail(observed: Object) -> bool:
+        raise FieldPathError(problem)
+
+    return fail
 
 
 def _none(_: ReadinessCheck) -> Check:

@@ -26,7 +26,7 @@ from planform.builtin.patch_and_transform.patches import (
     compile_patches,
 )
 from planform.builtin.patch_and_transform.readiness import Check, CheckFailed, compile_checks
-from planform.builtin.patch_and_transform.validation import PATCH_SET
+from planform.builtin.patch_and_transform.validation import PATCH_SET, mistakes
 from planform.builtin.patch_and_transform.values import PatchFailed, fresh
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Ready, Resource
 from planform.machinery.fieldpath import FieldNotFound
@@ -68,7 +68,11 @@ def compile_program(spec: Resources) -> Program:
     sources = EnvironmentSources(environment.environment_configs, environment.default_data, environment.policy)
     compose_secret = compile_secret(spec.write_connection_secret_to_ref)
 
+    mistaken = list(mistakes(spec))
+
     def run(request: FunctionRequest, response: FunctionResponse) -> None:
+        for mistake in mistaken:
+            warn(response, mistake)
         found = environment_of(request.context) if sources.empty else sources.environment(request, response)
         if found is None:
             return
@@ -143,6 +147,10 @@ class _Call:
             except CheckFailed as error:
                 warn(self.response, f'cannot check readiness of composed resource "{name}": {error}')
         if self._patch(template, observed, desired.resource):
+            kind = desired.resource.get("kind")
+            if not isinstance(kind, str) or not kind:
+                problem = "is missing" if kind in (None, "") else "is no string"
+                raise Refused(f'cannot set desired composed resources: composed resource "{name}": its kind {problem}')
             self.response.desired.resources[name] = desired
         else:
             self.skipped = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from planform.builtin.inputs import duplicate, required
+from planform.builtin.inputs import required
 from planform.builtin.patch_and_transform.connection import DETAIL_FIELDS, detail_type
 from planform.builtin.patch_and_transform.conversion import FORMATS, TYPES
 from planform.builtin.patch_and_transform.inputs import (
@@ -49,21 +49,29 @@ def input_errors(spec: Resources) -> Errors:
         yield required("resources", "resources or environment patches are required")
     yield from _names((one.name for one in spec.resources), "resources")
     for index, template in enumerate(spec.resources):
-        yield from _template_errors(template, spec.patch_sets, f"resources[{index}]")
+        for error in _template_errors(template, spec.patch_sets, f"resources[{index}]"):
+            yield FieldError(error.field, error.reason, f'{error.detail} (composed resource "{template.name}")')
     yield from _patch_list(environment.patches, ENVIRONMENT_ROUTES, "environment", "invalid environment patch type")
     for index, entry in enumerate(environment.environment_configs):
         yield from selection_errors(entry, f"environment.environmentConfigs[{index}]")
     yield from _secret_errors(spec.write_connection_secret_to_ref.patches, "writeConnectionSecretToRef")
 
 
+def mistakes(spec: Resources) -> Iterator[str]:
+    """What is accepted and cannot be meant."""
+    for path, names in (
+        ("patchSets", [one.name for one in spec.patch_sets]),
+        ("resources", [one.name for one in spec.resources]),
+    ):
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield f'{path}[{index}].name: "{name}" is used twice, and the last one of that name counts'
+
+
 def _names(names: Iterator[str], path: str) -> Errors:
-    seen: set[str] = set()
     for index, name in enumerate(names):
         if not name:
             yield required(f"{path}[{index}].name", "name is required")
-        elif name in seen:
-            yield duplicate(f"{path}[{index}].name", name)
-        seen.add(name)
 
 
 def _template_errors(template: Template, patch_sets: Sequence[PatchSet], path: str) -> Errors:
@@ -265,11 +273,9 @@ def _readiness_errors(check: ReadinessCheck, path: str) -> Errors:
         for member, value in (("type", check.match_condition.type), ("status", check.match_condition.status)):
             if not value:
                 yield required(f"{path}.matchCondition.{member}", f"{member} is required")
-    elif check.type != "None":
-        if not check.field_path:
-            yield required(f"{path}.fieldPath", f"fieldPath must be set for readiness check type {check.type}")
-        yield from path_errors(f"{path}.fieldPath", check.field_path)
-    if check.type == "MatchString" and not check.match_string:
+    elif check.type != "None" and not check.field_path:
+        yield required(f"{path}.fieldPath", f"fieldPath must be set for readiness check type {check.type}")
+    if check.type == "MatchString" and check.match_string is None:
         yield required(f"{path}.matchString", "matchString must be set for readiness check type MatchString")
     if check.type == "MatchInteger" and check.match_integer is None:
         yield required(f"{path}.matchInteger", "matchInteger must be set for readiness check type MatchInteger")

@@ -122,7 +122,8 @@ class Oneshot:
         document = orjson.loads(output)
         if not isinstance(document, dict):
             raise _NoAnswer("it wrote something other than an object")
-        answer = json_format.ParseDict(document, self._response())
+        # A program may well write back what it was sent, and a later protocol has members that this one does not know.
+        answer = json_format.ParseDict(document, self._response(), ignore_unknown_fields=True)
         for name in _KEPT_IF_LEFT_OUT:
             if name not in document:
                 getattr(answer, name).CopyFrom(getattr(sent, name))
