@@ -19,6 +19,7 @@ from planform.apiserver.admission import Admission
 from planform.apiserver.dynamic_admission.configurations import STRATEGIES
 from planform.apiserver.requests import Request
 from planform.apiserver.webhook_calls import WebhookCalls
+from planform.apiserver.webhooks import Webhooks
 from planform.client import Patch, PatchType
 from planform.errors import ApiError, BadRequest, Conflict, Forbidden, InternalError, NotFound, PlanformError
 from tests.harness.embedded import CONFIG_MAP, NAMESPACE, Embedded, embedded_engine, version, widget, widget_crd
@@ -341,7 +342,7 @@ def hostile(rng: random.Random) -> tuple[str, Any]:
     return rng.choice(choices)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 30))])
 async def test_whatever_a_webhook_answers_a_write_is_stored_valid_or_refused(
     engine: Embedded, server: WebhookServer, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,7 +364,8 @@ async def test_whatever_a_webhook_answers_a_write_is_stored_valid_or_refused(
             raise AssertionError(f"{what}: {error!r}") from error
         stored += 1
         assert made["kind"] == "Widget" and made["apiVersion"] == "example.org/v1", what
-        assert isinstance(made["spec"].get("size", 0), int) and made["spec"].get("size", 0) <= 9, what
+        size = (made.get("spec") or {}).get("size", 0)
+        assert isinstance(size, int) and size <= 9, what
         assert made["metadata"]["namespace"] == "default" and made["metadata"]["uid"], what
     server.answers.clear()
     # The engine is as well as before, and everything that was stored can be read, changed and deleted.
@@ -422,6 +424,50 @@ async def test_a_service_that_nobody_serves_here_is_named(engine: Embedded, serv
     await configure(engine, server, clientConfig={"service": service, "caBundle": server.ca_bundle})
     with pytest.raises(InternalError, match='service "guard" in namespace "team" is not served by this control plane'):
         await engine.client.create(config_map())
+
+
+class OneService:
+    """Knows one Service, by the name that the server's certificate is for."""
+
+    def __init__(self, server: WebhookServer) -> None:
+        self._port = server.port
+
+    def endpoint(self, namespace: str, name: str, port: int, /) -> webhook_calls.Endpoint | None:
+        return webhook_calls.Endpoint("127.0.0.1", self._port) if port == 9443 else None
+
+
+async def test_a_service_that_is_served_here_is_called_by_its_name_for_admission_and_conversion(
+    server: WebhookServer,
+) -> None:
+    calls = WebhookCalls(OneService(server))
+    async with embedded_engine(calls=calls, webhooks=Webhooks(calls)) as engine:
+        service = {"namespace": "default", "name": "kubernetes", "port": 9443, "path": "/a"}
+        config = {"service": service, "caBundle": server.ca_bundle}
+        await configure(engine, server, clientConfig=config)
+        await engine.client.create(config_map())
+        assert len(server.asked("/a")) == 1
+        await configure(engine, server, clientConfig={**config, "service": {**service, "name": "another"}})
+        with pytest.raises(InternalError, match="certificate"):
+            await engine.client.create(config_map("d"))
+        await configure(engine, server, rules=[])
+
+        def converted(request: Object) -> bytes:
+            objects = [{**each, "apiVersion": request["desiredAPIVersion"]} for each in request["objects"]]
+            response = {"uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": objects}
+            return json.dumps({"response": response}).encode()
+
+        server.answers["/convert"] = converted
+        webhook = {
+            "clientConfig": {**config, "service": {**service, "path": "/convert"}},
+            "conversionReviewVersions": ["v1"],
+        }
+        size = {"size": {"type": "integer"}}
+        conversion = {"strategy": "Webhook", "webhook": webhook}
+        await engine.establish(
+            widget_crd(version("v1", size), version("v2", size, storage=False), conversion=conversion)
+        )
+        made = await engine.client.create(widget(api_version="example.org/v2", size=1))
+        assert made["apiVersion"] == "example.org/v2" and server.asked("/convert")
 
 
 async def test_a_bundle_that_is_none_is_said_to_be(engine: Embedded, server: WebhookServer, tmp_path: Path) -> None:

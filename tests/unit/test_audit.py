@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import orjson
@@ -14,7 +15,10 @@ from planform.apiserver.audit import AuditLog
 from planform.apiserver.authentication import ImpersonatingUser
 from planform.apiserver.requests import ANONYMOUS, Attributes, User
 from planform.apiserver.wire import HttpRequest, HttpResponse
-from planform.clock import VirtualClock
+from planform.app import Settings, open_control_plane
+from planform.client.kubeconfig import find_connection
+from planform.client.kubernetes import KubernetesClient
+from planform.clock import SystemClock, VirtualClock
 from planform.errors import Invalid
 
 ALICE = User("alice", ("dev", "system:authenticated"), "u1")
@@ -61,6 +65,29 @@ async def test_an_event_says_who_did_what_from_where_and_how_it_ended(path: Path
         "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
         "stageTimestamp": "2026-01-01T00:00:00.000000Z",
     }
+
+
+async def test_what_admission_wants_to_be_said_is_said(tmp_path: Path) -> None:
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}]
+    policy = {
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": "has(object.data)", "message": "no data"}],
+        "auditAnnotations": [{"key": "who", "valueExpression": "'it is ' + request.userInfo.username"}],
+    }
+    about = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "p"}}
+    binding = {"policyName": "p", "validationActions": ["Audit"]}
+    path, clock = tmp_path / "audit.log", SystemClock()
+    async with open_control_plane(Settings(data=tmp_path / "data", audit_log=path)) as plane:
+        await plane.client.create({**about, "kind": "ValidatingAdmissionPolicy", "spec": policy})
+        await plane.client.create({**about, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding})
+        connection = find_connection(clock=clock, path=plane.kubeconfig)
+        async with KubernetesClient(connection, clock=clock, rng=Random(7)) as client:
+            named = {"name": "bare", "namespace": "default"}
+            await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": named})
+    [event] = [each for each in events(path) if each["verb"] == "create" and "annotations" in each]
+    failures = orjson.loads(event["annotations"].pop("validation.policy.admission.k8s.io/validation_failure"))
+    assert [(each["policy"], each["message"]) for each in failures] == [("p", "no data")]
+    assert event["annotations"] == {"p/who": "it is planform-admin"}
 
 
 async def test_no_body_header_or_quoted_value_reaches_the_log(path: Path) -> None:

@@ -6,8 +6,10 @@ the verbs ask before they stage, and look afterwards whether what they asked abo
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,13 +31,14 @@ from planform.apiserver.registry import ServedKind
 from planform.apiserver.requests import Attributes as AccessAttributes
 from planform.apiserver.requests import User
 from planform.apiserver.webhook_calls import WebhookCalls
-from planform.errors import NotFound
+from planform.errors import NotFound, Timeout
 from planform.machinery.selectors import LabelSelector
 from planform.store import Change, Key
 from planform.telemetry.metrics import Registry
 
 log = logging.getLogger(__name__)
 
+_LONGEST_SECONDS = 60.0
 _CONFIGURED = (MUTATING, VALIDATING, POLICIES, BINDINGS)
 
 
@@ -83,12 +86,14 @@ class DynamicAdmission:
             self._in_version,
             self._authorizer,
         )
+        self._is_stale = True
         core.registry.on_change(self._forget)
         core.store.subscribe(self._changed)
-        self._load()
 
     def relevant(self, served: ServedKind, operation: Operation, subresource: str) -> Relevant | None:
         """What is to be asked about such a write, whatever the object; None if there is nothing."""
+        if self._is_stale:
+            self._load()
         if not self._mutating and not self._validating and not self._policies:
             return None
         key = (id(served), operation, subresource)
@@ -102,33 +107,39 @@ class DynamicAdmission:
 
     async def mutate(self, relevant: Relevant, attributes: Attributes) -> bool:
         """Whether `attributes.object` is another now; raises what refuses the write."""
-        return bool(relevant.mutating) and await webhooks.mutate(self._asking, relevant.mutating, attributes)
+        if not relevant.mutating:
+            return False
+        async with _deadline():
+            return await webhooks.mutate(self._asking, relevant.mutating, attributes)
 
     async def validate(self, relevant: Relevant, attributes: Attributes) -> None:
         """Raises what refuses the write."""
-        if relevant.policies:
-            await policies.enforce(self._around, relevant.policies, attributes)
-        if relevant.validating:
-            await webhooks.validate(self._asking, relevant.validating, attributes)
+        async with _deadline():
+            if relevant.policies:
+                await policies.enforce(self._around, relevant.policies, attributes)
+            if relevant.validating:
+                await webhooks.validate(self._asking, relevant.validating, attributes)
 
     # -- what is configured
 
     def _changed(self, changes: Sequence[Change]) -> None:
         if any(change.key.resource in _CONFIGURED for change in changes):
-            self._load()
+            self._is_stale = True  # it is read when it is next needed, once for all that changes meanwhile
 
     def _load(self) -> None:
+        self._is_stale = False
         self._mutating = self._webhooks(MUTATING)
         self._validating = self._webhooks(VALIDATING)
         bindings: dict[str, list[Binding]] = {}
         for obj in self._objects(BINDINGS):
-            binding = Binding(obj)
-            bindings.setdefault(binding.policy, []).append(binding)
-        self._policies = [
-            Policy(obj, bindings[name])
-            for obj in self._objects(POLICIES)
-            if (name := str(obj["metadata"]["name"])) in bindings
-        ]
+            with _legible(obj):
+                binding = Binding(obj)
+                bindings.setdefault(binding.policy, []).append(binding)
+        self._policies = []
+        for obj in self._objects(POLICIES):
+            if bound := bindings.get(str(obj["metadata"]["name"])):
+                with _legible(obj):
+                    self._policies.append(Policy(obj, bound))
         self._forget()
 
     def _objects(self, resource: str) -> list[Object]:
@@ -141,10 +152,8 @@ class DynamicAdmission:
         for obj in self._objects(resource):
             name = str(obj["metadata"]["name"])
             for index, fields in enumerate(obj.get("webhooks") or ()):
-                try:
+                with _legible(obj):
                     found.append(Webhook(name, index, fields))
-                except (msgspec.ValidationError, ValueError):
-                    log.exception("a webhook cannot be read", extra={"configuration": name})
         return found
 
     def _forget(self) -> None:
@@ -261,6 +270,25 @@ class DynamicAdmission:
             name=attributes.name,
         )
         return Authorizer(answer, None, ResourceCheck(answer, about))
+
+
+@contextmanager
+def _legible(obj: Object) -> Iterator[None]:
+    """Validation lets nothing pass that cannot be read; what got by it must not stop every write."""
+    try:
+        yield
+    except (msgspec.ValidationError, ValueError, TypeError, KeyError, AttributeError):
+        log.exception("what configures admission cannot be read", extra={"object": obj["metadata"]["name"]})
+
+
+@asynccontextmanager
+async def _deadline() -> AsyncIterator[None]:
+    """All webhooks of one kind together have as long as a request has in a cluster."""
+    try:
+        async with asyncio.timeout(_LONGEST_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise Timeout("Timeout: request did not complete within requested timeout") from error
 
 
 def _account(namespace: str, name: str) -> User:
