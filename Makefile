@@ -8,7 +8,7 @@ SECONDS ?= 60
 SEED ?= 1
 FAILED := $(VENV)/failed-tests
 
-.PHONY: help install demo test test-long fuzz lint types bench clean
+.PHONY: help install demo test test-long fuzz lint types bench release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
@@ -39,10 +39,19 @@ test-long: install testbins  ## full enumerations
 fuzz: install  ## fuzz for SECONDS from SEED
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
-lint: install  ## style and the import contract
+lint: install  ## style, the import contract and licences
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/supply_chain.py licences
+	$(BIN)/python tools/supply_chain.py lock --check
+
+release: install  ## wheels and their bill of materials, in dist/
+	@rm -rf dist && mkdir dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist . ./sdk
+	$(BIN)/python tools/supply_chain.py sbom dist/planform-[0-9]*.whl dist/planform.cdx.json
+	cp constraints-release.txt dist/
+	cd dist && sha256sum * > SHA256SUMS
 
 types: install  ## mypy --strict
 	$(BIN)/mypy
