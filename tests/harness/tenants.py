@@ -100,7 +100,8 @@ class Tenants:
         await self.admin.create(obj(SECRET, "crown", self.vault, data={"jewels": "c2VjcmV0"}))
         await self.admin.create(obj(CONFIG_MAP, "target", self.team, data={"colour": "red"}))
         free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        schema = {"type": "object", "properties": {"spec": free, "status": free}}
+        status = {"type": "object", "properties": {"found": {"type": "string"}}}
+        schema = {"type": "object", "properties": {"spec": free, "status": status}}
         version = {"name": "v1", "served": True, "referenceable": True, "schema": {"openAPIV3Schema": schema}}
         for kind, plural, scope in ((self.app, "apps", "Namespaced"), (self.site, "sites", "Cluster")):
             spec = {
