@@ -6,6 +6,7 @@ import pytest
 
 from planform.api.kinds import GroupVersionKind
 from planform.cli.gates import gates_of
+from planform.cli.sandboxing import function_network_of
 from planform.composition.composed_kinds import ComposedKindDenied, parse_composed_kinds
 from planform.errors import UsageError
 
@@ -50,4 +51,7 @@ def test_tenants_switches_gates_on_and_a_word_about_a_gate_counts_more() -> None
     assert gates.enabled("ConfineNamespacedReads") and gates.enabled("DenyExtraResourcesByDefault")
     gates = gates_of({"tenants": True, "feature_gates": ("DenyExtraResourcesByDefault=false",)})
     assert gates.enabled("ConfineNamespacedReads") and not gates.enabled("DenyExtraResourcesByDefault")
+    assert function_network_of({"tenants": True, "function_network": None}) == "none"
+    assert function_network_of({"tenants": True, "function_network": "host"}) == "host"
+    assert function_network_of({"tenants": False, "function_network": None}) == "host"
     assert not gates_of({"tenants": False, "feature_gates": ()}).enabled("ConfineNamespacedReads")

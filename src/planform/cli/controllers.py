@@ -18,7 +18,7 @@ from planform.cli.crossplane_flags import crossplane_flags, note_flags
 from planform.cli.durations import duration_option
 from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
-from planform.cli.sandboxing import sandbox_options
+from planform.cli.sandboxing import function_network_of, sandbox_options
 from planform.cli.tenancy import composed_kinds_of, tenancy_options
 from planform.cli.up import parse_listen
 from planform.errors import UsageError
@@ -216,7 +216,7 @@ def controllers(**options: Any) -> None:
         activations=tuple(filter(None, options["activations"])),
         shortcuts=not options["debug_no_shortcuts"],
         allow_unconfined_functions=options["allow_unconfined_functions"],
-        function_network=options["function_network"],
+        function_network=function_network_of(options),
         webhook=_webhook(options, namespace),
         share=parse_share(options["shards"]),
         function_runtime=options["function_runtime"] or ("kubernetes" if options["in_cluster"] else "process"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -12,9 +12,9 @@ def sandbox_options(command: Callable[..., Any]) -> Callable[..., Any]:
     network = click.option(
         "--function-network",
         type=click.Choice(["host", "none"]),
-        default="host",
-        show_default=True,
-        help="The network that functions of packages have, unless their runtime configuration says otherwise.",
+        default=None,
+        help="The network that functions of packages have, unless their runtime configuration says otherwise."
+        "  [default: host; none with --tenants]",
     )
     unconfined = click.option(
         "--allow-unconfined-functions",
@@ -22,3 +22,8 @@ def sandbox_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Run functions and scripts also where nothing hides the files of this machine from them.",
     )
     return network(unconfined(command))
+
+
+def function_network_of(options: Mapping[str, Any]) -> str:
+    """What was said of the network, else what `--tenants` means for it."""
+    return options["function_network"] or ("none" if options["tenants"] else "host")

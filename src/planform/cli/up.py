@@ -17,7 +17,7 @@ from planform.cli.durations import duration_option
 from planform.cli.gates import gate_options, gates_of
 from planform.cli.output import say
 from planform.cli.places import default_data_directory
-from planform.cli.sandboxing import sandbox_options
+from planform.cli.sandboxing import function_network_of, sandbox_options
 from planform.cli.tenancy import composed_kinds_of, tenancy_options
 from planform.errors import UsageError
 
@@ -165,7 +165,7 @@ def up(context: click.Context, /, **options: Any) -> None:
         activations=tuple(filter(None, options["activations"])),
         shortcuts=not options["debug_no_shortcuts"],
         allow_unconfined_functions=options["allow_unconfined_functions"],
-        function_network=options["function_network"],
+        function_network=function_network_of(options),
     )
     note_flags(options)
     set_up_logging(
