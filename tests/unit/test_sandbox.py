@@ -407,3 +407,19 @@ async def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < patience, "it did not come to that"
         await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("stdin", [b"", bytes(1 << 20)], ids=["nothing to read", "more than is read"])
+def test_the_end_of_many_short_children_is_heard_on_the_loop_that_control_planes_run_on(stdin: bytes) -> None:
+    """uvloop tells nobody of a socket or pipe in error, as one is that is closed with something unread in it."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def many() -> list[Finished]:
+        done: list[Finished] = []
+        for _ in range(12):
+            runs = (run_once(["/bin/sh", "-c", "true"], stdin, Limits(seconds=60)) for _ in range(8))
+            done += await asyncio.gather(*runs)
+        return done
+
+    done = uvloop.run(many())
+    assert {each.why for each in done} == {Ended.EXITED}

@@ -25,6 +25,7 @@ class Pipe:
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor: int | None = descriptor
+        self._waiting: asyncio.Future[None] | None = None
 
     async def read(self, most: int = _CHUNK) -> bytes:
         """What there is, waiting until there is something; nothing at the end."""
@@ -53,6 +54,8 @@ class Pipe:
             loop.remove_writer(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None
+            if self._waiting is not None:
+                _resolve(self._waiting)
 
     async def _ready(self, *, reading: bool) -> None:
         assert self._descriptor is not None
@@ -60,9 +63,11 @@ class Pipe:
         ready: asyncio.Future[None] = loop.create_future()
         add, remove = (loop.add_reader, loop.remove_reader) if reading else (loop.add_writer, loop.remove_writer)
         add(descriptor, _resolve, ready)
+        self._waiting = ready
         try:
             await ready
         finally:
+            self._waiting = None
             if self._descriptor is not None:
                 remove(descriptor)
 

@@ -154,9 +154,14 @@ class _TooMuch(Exception):
 
 
 async def _until_exited(child: Child) -> None:
-    """Once the command itself has ended, so must what it left running, which may still hold its pipes open."""
+    """Once the command itself has ended, so must what it left running, which may still hold its pipes open.
+
+    What it did not read it will not: a loop may tell nobody that the other end of a pipe was closed.
+    """
     await child.exited.wait()
     child.signal_group(signal.SIGKILL)
+    if child.stdin is not None:
+        child.stdin.close()
 
 
 async def _feed(child: Child, data: bytes) -> None:

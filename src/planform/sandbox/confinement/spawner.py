@@ -193,7 +193,7 @@ class _Spawner:
                 del self._controls[child.control.fileno()]
             with suppress(OSError):  # whoever started it may have told the command's own before
                 child.control.send(status.to_bytes(4, "little"))
-            child.control.close()
+            _hang_up(child.control)
 
     def _end_orphans(self) -> None:
         """Kill what left its group: without a namespace of its own it comes to us when its parent ends.
@@ -321,6 +321,19 @@ def _refused(control: socket.socket, stderr: int, error: OSError) -> None:
         os.write(stderr, f"sandbox: {error.strerror or error}\n".encode())
     with suppress(OSError):
         control.send((0).to_bytes(4, "little") + (CANNOT_CONFINE << 8).to_bytes(4, "little"))
+    _hang_up(control)
+
+
+def _hang_up(control: socket.socket) -> None:
+    """Close it so that the other side hears of an end, and not of an error.
+
+    A signal for a child that has just ended may be on its way. A socket that is closed with something unread in it is
+    reset, and the loop of the other side tells nobody of a socket in error: whoever waits for the end waits for good.
+    """
+    with suppress(OSError):
+        control.shutdown(socket.SHUT_RD)  # what comes from now on is refused
+        while control.recv(64, socket.MSG_DONTWAIT):
+            pass
     control.close()
 
 
