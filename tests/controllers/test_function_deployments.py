@@ -58,6 +58,7 @@ pytestmark = [
 ]
 
 POD = gvk("v1", "Pod")
+WEBHOOKS = gvk("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration")
 SLOW = SOURCE.replace("def greet(", "async def greet(").replace("None:\n", "None:\n    await asyncio.sleep(0.3)\n", 1)
 SLOW = SLOW.replace("from typing", "import asyncio\nfrom typing", 1)
 """The same function, which takes its time: there is always a call under way."""
@@ -365,7 +366,17 @@ async def test_a_provider_runs_with_an_account_that_may_do_what_its_kinds_need(
             ],
         },
     }
-    documents = [("meta", meta("Provider", "provider-bucket")), ("object", crd)]
+    placeholder = {"name": "webhook-service", "namespace": "system", "path": "/validate"}
+    webhook = {
+        "name": "buckets.example.org",
+        "clientConfig": {"service": placeholder},
+        "rules": [{"apiGroups": [group], "apiVersions": ["v1"], "resources": ["buckets"], "operations": ["CREATE"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    about = {"apiVersion": WEBHOOKS.api_version, "kind": WEBHOOKS.kind, "metadata": {"name": "generated"}}
+    hooks = {**about, "webhooks": [webhook]}
+    documents = [("meta", meta("Provider", "provider-bucket")), ("object", crd), ("hooks", hooks)]
     program = server_program("v1", "import time\nprint('working', flush=True)\ntime.sleep(600)\n")
     image = assemble(cluster.blobs, Source(package_of(documents)), program)
     reference = f"registry.example.org/acme/provider-bucket:v1-{unique}"
@@ -391,7 +402,23 @@ async def test_a_provider_runs_with_an_account_that_may_do_what_its_kinds_need(
     await eventually(lambda: may("delete", f"buckets.{group}"), "it may do everything with its kinds")
     assert not await may("get", "pods")
     await eventually(lambda: _is(b"working" in next(iter(cluster.node.logs.values()))), "its program runs")
+    await _is_asked_at_its_service(cluster, f"crossplane-provider-provider-{unique}", account)
     await cluster.client.delete(PROVIDER, f"provider-{unique}")
+
+
+async def _is_asked_at_its_service(cluster: Cluster, configuration: str, revision: str) -> None:
+    """What a package says about webhooks leads to the Service of its revision, which an API server can call."""
+    found = await cluster.client.get(WEBHOOKS, configuration)
+    root = await cluster.client.get(SECRET, ROOT_SECRET, namespace=cluster.namespace)
+    [webhook] = found["webhooks"]
+    service = {"name": revision, "namespace": cluster.namespace, "port": 9443, "path": "/validate"}
+    assert webhook["clientConfig"] == {"service": service, "caBundle": root["data"]["tls.crt"]}
+    stored = await cluster.client.get(SERVICE, revision, namespace=cluster.namespace)
+    assert stored["spec"]["clusterIP"] not in ("", "None")
+    secret = await cluster.client.get(SECRET, f"{revision}-tls-server", namespace=cluster.namespace)
+    shown = describe(secret["data"])
+    assert shown is not None and f"{revision}.{cluster.namespace}.svc" in shown.names
+    await cluster.client.delete(WEBHOOKS, configuration)
 
 
 async def _forget_others(client: Client) -> None:

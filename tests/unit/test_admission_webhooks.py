@@ -190,6 +190,36 @@ async def test_nothing_is_created_in_a_namespace_that_went_meanwhile(engine: Emb
     assert engine.core.store.list("configmaps", "team") == []
 
 
+async def test_a_namespace_that_a_dead_webhook_holds_goes_once_the_webhook_is_removed(
+    engine: Embedded, server: WebhookServer
+) -> None:
+    client = engine.client
+    await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    inside = config_map()
+    inside["metadata"]["namespace"] = "team"
+    owner = await client.create(inside)
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": owner["metadata"]["uid"]}
+    owned = config_map("owned")
+    owned["metadata"] |= {"namespace": "team", "ownerReferences": [reference]}
+    await client.create(owned)
+    loop, again = asyncio.get_running_loop(), asyncio.Event()
+
+    def refused(_: Object) -> Object:
+        if len(server.heard) > 2:
+            loop.call_soon_threadsafe(again.set)
+        return {"allowed": False}
+
+    server.answers["/a"] = refused
+    await configure(engine, server, rules=[{**EVERYTHING, "resources": ["configmaps"], "operations": ["DELETE"]}])
+    await client.delete(NAMESPACE, "team")
+    async with asyncio.timeout(20):
+        await again.wait()  # the chores come back to it
+    assert len((await client.list(CONFIG_MAP, namespace="team")).items) == 2
+    await client.delete(VALIDATING, "test")
+    async with asyncio.timeout(40):
+        await engine.gone(NAMESPACE, "team", "")
+
+
 async def test_a_webhook_sees_and_guards_what_the_control_plane_itself_writes(
     engine: Embedded, server: WebhookServer
 ) -> None:
