@@ -18,7 +18,9 @@ from planform.api.names import (
 )
 from planform.apiserver.admission import Admission
 from planform.client.informer import ObjectKey
-from planform.controllers.definitions import NAME, DefinitionController
+from planform.client.protocol import Patch, PatchType
+from planform.controllers import definitions as definitions_module
+from planform.controllers.definitions import NAME, RETRY_ANNOTATION, DefinitionController
 from planform.controllers.workbench import Workbench
 from planform.errors import Forbidden, Invalid, NotFound
 from tests.harness.definitions import (
@@ -319,6 +321,49 @@ async def test_crds_that_vanish_or_lose_their_owner_come_back(defs: Definitions)
         return again is not None and again["metadata"]["uid"] != crd["metadata"]["uid"] and bool(owners)
 
     await eventually(check, "both are as they were")
+
+
+async def test_an_api_server_that_could_not_clean_up_a_crd_is_asked_to_try_again(
+    unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kube-apiserver under load, whose storage for a new kind is not ready: it says so, and waits for minutes."""
+    monkeypatch.setattr(definitions_module, "NUDGE_SECONDS", 0.05)
+    held = {"metadata": {"finalizers": ["example.org/held"]}}
+    async with embedded_bench() as bench, definitions(bench, unique) as defs:
+        await defs.until(await defs.established(defs.claimed()), "Offered", "True")
+        crd = await bench.client.get(CRD, f"apps.{defs.group}")
+        await defs.change(crd, held)
+        await bench.client.delete(CRD, crd["metadata"]["name"])
+
+        async def cleaned_up() -> Object | None:
+            found = await read(bench.client, CRD, crd["metadata"]["name"])
+            done = found and (condition_of(found, "Terminating") or {}).get("reason") == "InstanceDeletionCompleted"
+            return found if done else None
+
+        stuck = await eventually(cleaned_up, "only the test holds it")
+        assert RETRY_ANNOTATION not in (stuck["metadata"].get("annotations") or {})
+        reason = {"type": "Terminating", "status": "True", "reason": "InstanceDeletionFailed"}
+        told = {**reason, "message": "storage is (re)initializing", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        conditions = [each for each in stuck["status"]["conditions"] if each["type"] != "Terminating"]
+        patch = Patch(PatchType.MERGE, {"status": {"conditions": [*conditions, told]}})
+        await bench.client.patch(CRD, crd["metadata"]["name"], patch, subresource="status")
+        seen: set[str] = set()
+
+        async def touched_again() -> bool:
+            found = await bench.client.get(CRD, crd["metadata"]["name"])
+            seen.add((found["metadata"].get("annotations") or {}).get(RETRY_ANNOTATION, ""))
+            return len(seen - {""}) > 1
+
+        await eventually(touched_again, "it is touched until it goes away")
+        await defs.change(await bench.client.get(CRD, crd["metadata"]["name"]), {"metadata": {"finalizers": None}})
+
+        async def is_another() -> bool:
+            found = await read(bench.client, CRD, crd["metadata"]["name"])
+            return found is not None and found["metadata"]["uid"] != crd["metadata"]["uid"]
+
+        await eventually(is_another, "it comes back")
+        found = await bench.client.get(CRD, crd["metadata"]["name"])
+        assert RETRY_ANNOTATION not in (found["metadata"].get("annotations") or {})
 
 
 async def test_roles_that_vanish_or_change_come_back(defs: Definitions) -> None:

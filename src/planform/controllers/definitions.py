@@ -41,13 +41,16 @@ from planform.composition.definitions import (
 from planform.composition.xr import XrCondition
 from planform.controllers.departures import Departures
 from planform.controllers.workbench import Workbench
-from planform.controllers.writing import add_finalizer, remove_finalizer, set_status, upon
+from planform.controllers.writing import add_finalizer, merge, remove_finalizer, set_status, upon
 from planform.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound, PlanformError
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_owner, to_self
 
 NAME: Final = "definitions"
 MANAGER: Final = "apiextensions.crossplane.io/definition"
+NUDGE_SECONDS: Final = 2.0
+RETRY_ANNOTATION: Final = "planform.dev/cleanup-retried-at"
+"""On a CRD that does not go away: when the API server was last asked to try again."""
 
 
 class InstanceControllers(Protocol):
@@ -108,6 +111,8 @@ class DefinitionController:
         )
         self._xrds_of: dict[str, set[str]] = {}  # who wants the CRD of this name, also where another has it
         self._departures: dict[tuple[str, str], Departures] = {}  # by XRD and finalizer, while objects are deleted
+        self._held_up: dict[str, float] = {}  # of XRDs whose CRD does not go away, in how many seconds to look again
+        self._nudged: dict[str, float] = {}  # when a CRD that does not go away was last touched, by its name
 
     def start(self) -> None:
         """Run it on the plane, with its watches of XRDs, their CRDs and their roles."""
@@ -129,7 +134,7 @@ class DefinitionController:
             await self._withdraw(xrd)
         else:
             await self._serve(xrd)
-        return Result()
+        return Result(requeue_after=self._held_up.pop(key.name, None))
 
     def _waiting_for(self, crd: Change) -> Iterable[ObjectKey]:
         return [ObjectKey("", name) for name in sorted(self._xrds_of.get(crd.key.name, ()))]
@@ -169,6 +174,7 @@ class DefinitionController:
         except Forbidden as error:  # nothing in the XRD is wrong, so the loop has to look again
             await self._report(xrd, [_refused(part, error)])
             raise
+        await self._nudge(xrd, crd)
         if _condition(crd, "Established") != "True":
             clash = _message(crd, "NamesAccepted") if _condition(crd, "NamesAccepted") == "False" else ""
             return XrCondition(part.condition, "False", "NamesNotAccepted", clash) if clash else None
@@ -228,6 +234,7 @@ class DefinitionController:
         self._stop_watching(xrd["metadata"]["name"], part)
         if crd is None:
             return True
+        await self._nudge(xrd, crd)
         if not crd["metadata"].get("deletionTimestamp"):
             try:
                 await self._client.delete(CRD, crd["metadata"]["name"], uid=crd["metadata"]["uid"])
@@ -270,6 +277,29 @@ class DefinitionController:
             xrds.discard(xrd_name)
             if not xrds:
                 del self._xrds_of[crd_name]
+
+    async def _nudge(self, xrd: Object, crd: Object) -> None:
+        """Have the API server try again to let go of a CRD, if it could not delete the objects.
+
+        That happens when the storage of a kind is not ready yet. kube-apiserver then tries again by itself, but ever
+        more seldom: a few failures within a second make it wait for minutes. A change of the CRD makes it look at once.
+        """
+        metadata = crd["metadata"]
+        if not metadata.get("deletionTimestamp") or _reason(crd, "Terminating") != "InstanceDeletionFailed":
+            self._nudged.pop(metadata["name"], None)
+            return
+        now, name = self._bench.clock.monotonic(), xrd["metadata"]["name"]
+        wait = self._nudged.setdefault(metadata["name"], now) + NUDGE_SECONDS - now
+        if wait > 0:
+            self._held_up[name] = wait
+            return
+        self._nudged[metadata["name"]] = now
+        self._held_up[name] = NUDGE_SECONDS
+        said = {RETRY_ANNOTATION: self._bench.timestamp()}
+        try:
+            await merge(self._client, crd, {"metadata": {"annotations": said}}, manager=MANAGER)
+        except NotFound:
+            pass  # it went meanwhile
 
     # -- reading and telling
 
