@@ -71,14 +71,13 @@ def test_a_resource_stays_if_all_filters_that_match_it_are_true(
 @pytest.mark.parametrize(
     ("pair", "problem"),
     [
-        (("a", "observed.composite.resource.spec.public"), "must give bool, but gives dyn; compare it with something"),
-        (("a", "1 + 1"), "must give bool, but gives int"),
-        (("a", "nope == 1"), "filters[0].expression: Invalid value"),
-        (("a", "(("), "filters[0].expression: Invalid value"),
-        (("(", "true"), "filters[0].name: Invalid value"),
-        (("", "true"), "filters[0].name: Required value"),
-        (("a", ""), "filters[0].expression: Required value"),
-        (("nothing", "observed.resources['x'].ready == 1"), 'cannot evaluate the filter "nothing": '),
+        (("a", "observed.composite.resource.spec.public"), "but will return dyn instead; compare it with something"),
+        (("a", "1 + 1"), "must return a boolean, but will return int instead"),
+        (("a", "nope == 1"), 'cannot evaluate CEL expression "nope == 1" for filter 0: cannot parse expression: '),
+        (("a", "(("), "cannot parse expression: "),
+        (("(", "true"), 'cannot compile regular expression "^($" for filter 0: error parsing regexp'),
+        (("a", ""), 'cannot evaluate CEL expression "" for filter 0: cannot parse expression: '),
+        (("nothing", "observed.resources['x'].ready == 1"), "for filter 0: cannot evaluate CEL program: "),
     ],
 )
 def test_an_expression_that_cannot_be_relied_on_is_refused(pair: tuple[str, str], problem: str) -> None:

@@ -394,8 +394,6 @@ status: null
     answer = rendered(template, desired=desired)
     assert answer.desired.composite == Resource(
         {
-            "apiVersion": "example.org/v1",
-            "kind": "XApp",
             "status": {"before": True, "a": {"x": 1, "z": 2}, "list": [2]},
         },
         ready=Ready.TRUE,

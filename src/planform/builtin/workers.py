@@ -126,9 +126,12 @@ class _Worker:
             for each in (asked, answer, nothing):
                 os.close(each)
         os.set_blocking(self._asking, False)
+        self._ended = False
 
     @property
     def alive(self) -> bool:
+        if self._ended:  # after a call that it did not survive
+            return False
         with selectors.DefaultSelector() as selector:
             selector.register(self._answering, selectors.EVENT_READ)
             if not selector.select(0):  # between calls it says nothing, unless that it is gone
@@ -178,6 +181,9 @@ class _Worker:
 
     def end(self) -> None:
         """Kill it if need be, wait for its end, and take away what is left of it."""
+        if self._ended:
+            return
+        self._ended = True
         self.kill()
         with suppress(OSError):
             while self._control.recv(64):

@@ -6,16 +6,17 @@ true; those that no filter matches stay anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from planform.builtin.cel_state import VARIABLES, bindings, evaluate, expression_errors
+from planform.builtin.cel_state import VARIABLES, bindings, evaluate
 from planform.builtin.compiled import CompiledFunction, Program, Refused
-from planform.builtin.inputs import InputObject, Part, convert_input, given_object, refuse_invalid, required
-from planform.builtin.patterns import compile_pattern, pattern_errors
-from planform.errors import FieldError
+from planform.builtin.inputs import InputObject, Part, convert_input, given_object
+from planform.builtin.patterns import compile_pattern
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.machinery.cel import CelError, compile_expression
+from planform.gotemplate.quoting import quote
+from planform.machinery.cel import CelError, Expression, compile_expression
 
 
 class Filter(Part, frozen=True, kw_only=True):
@@ -27,38 +28,58 @@ class Input(InputObject, frozen=True, kw_only=True):
     filters: tuple[Filter, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _CompiledFilter:
+    """A filter, or why it is none, which is told in its turn: what an earlier one has to say comes first."""
+
+    matches: Callable[[str], object] | None
+    expression: Expression | None
+    problem: str = ""
+
+    def keeps(self, told: str, values: Mapping[str, Any]) -> bool:
+        if self.expression is None:
+            raise Refused(self.problem)
+        try:  # even if nothing matches, so that a mistake shows before the resource does
+            return bool(evaluate(self.expression, values))
+        except CelError as error:
+            raise Refused(f"{told}: cannot evaluate CEL program: {error}") from None
+
+
 def _compile(value: Any) -> Program:
     spec = convert_input(given_object(value), Input)
-    refuse_invalid(_errors(spec))
-    filters = [
-        (each.name, compile_pattern(f"^(?:{each.name})$").search, compile_expression(each.expression, VARIABLES))
-        for each in spec.filters
-    ]
+    filters = [(_told(index, each), _compile_filter(index, each)) for index, each in enumerate(spec.filters)]
 
     def run(request: FunctionRequest, response: FunctionResponse) -> None:
         values = bindings(request)
-        for name, matches, expression in filters:
-            try:  # even if nothing matches, so that a mistake shows before the resource does
-                keep = evaluate(expression, values)
-            except CelError as error:
-                raise Refused(f'cannot evaluate the filter "{name}": {error}') from None
-            if not keep:
-                for resource in [each for each in response.desired.resources if matches(each)]:
+        kept = [(each, each.keeps(told, values)) for told, each in filters]
+        for each, keeps in kept:
+            if not keeps and each.matches is not None:
+                for resource in [name for name in response.desired.resources if each.matches(name)]:
                     del response.desired.resources[resource]
 
     return run
 
 
-def _errors(spec: Input) -> Iterator[FieldError]:
-    for index, each in enumerate(spec.filters):
-        path = f"filters[{index}]"
-        if not each.name:
-            yield required(f"{path}.name", "the name of a resource, or a pattern for several")
-        yield from pattern_errors(f"{path}.name", each.name)
-        if each.expression:
-            yield from expression_errors(f"{path}.expression", each.expression)
-        else:
-            yield required(f"{path}.expression")
+def _told(index: int, spec: Filter) -> str:
+    return f"cannot evaluate CEL expression {quote(spec.expression)} for filter {index}"
+
+
+def _compile_filter(index: int, spec: Filter) -> _CompiledFilter:
+    try:
+        compile_pattern(spec.name)
+        matches = compile_pattern(f"^(?:{spec.name})$").search
+    except ValueError as error:
+        told = f"cannot compile regular expression {quote(f'^{spec.name}$')} for filter {index}"
+        return _CompiledFilter(None, None, f"{told}: {error}")
+    try:
+        expression = compile_expression(spec.expression, VARIABLES)
+    except CelError as error:
+        return _CompiledFilter(matches, None, f"{_told(index, spec)}: cannot parse expression: {error}")
+    if str(expression.type) != "bool":
+        hint = "; compare it with something, such as == true" if str(expression.type) == "dyn" else ""
+        gives = f"must return a boolean, but will return {expression.type} instead{hint}"
+        return _CompiledFilter(matches, None, f"{_told(index, spec)}: expression {quote(spec.expression)} {gives}")
+    return _CompiledFilter(matches, expression)
 
 
 function: Final = CompiledFunction("cel-filter", _compile)

@@ -15,7 +15,7 @@ from planform.gotemplate.values import Value
 class ResourceCondition(Record):
     """A condition of a resource; one that it does not have is Unknown. Its fields have the order of the Go struct."""
 
-    go_type: ClassVar[str] = "v1.Condition"
+    go_type: ClassVar[str] = "common.Condition"
     fields: ClassVar[Mapping[str, Callable[[Any], Value]]] = {
         "Type": lambda self: self.text("type"),
         "Status": lambda self: self.text("status"),
@@ -66,7 +66,7 @@ class ResourceCondition(Record):
         return {
             "type": self.text("type"),
             "status": self.text("status"),
-            "lasttransitiontime": {"time": self.time()},
+            "lasttransitiontime": self.time().go_json(),
             "reason": self.text("reason"),
             "message": self.text("message"),
             "observedgeneration": self.generation(),

@@ -103,12 +103,7 @@ def _merge_status(rendered: Object, ready: str | None, response: FunctionRespons
     status = rendered.get("status")
     if isinstance(status, dict):
         known = composite.resource
-        composite.resource = {
-            **known,
-            "apiVersion": rendered["apiVersion"],
-            "kind": rendered["kind"],
-            "status": merged(known.get("status") or {}, status),
-        }
+        composite.resource = {**known, "status": merged(known.get("status") or {}, status)}
     if ready is not None:
         composite.ready = _READY[ready]
 

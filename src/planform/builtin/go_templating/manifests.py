@@ -55,7 +55,8 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
         end = separator.start() if separator else len(text)
         document = text[start:end]
         if document.strip():
-            yield line, document
+            # The last line counts as one that was ended: a block scalar there has its line break.
+            yield line, document if document.endswith("\n") else f"{document}\n"
         line += document.count("\n") + 1
         start = separator.end() + 1 if separator else end
 
