@@ -393,3 +393,26 @@ async def test_two_phases_of_one_name_in_an_action_are_refused(bench: Workbench,
         await theatre.blueprint({"b": action(phase("a"), phase("a"))})
         done = await theatre.run("b")
         assert 'more than one phase "a"' in done["status"]["error"]["message"]
+
+
+async def test_what_a_phase_says_of_a_secret_is_masked(bench: Workbench, unique: str) -> None:
+    password = "c4nary-Pa55word"
+    async with Theatre.open(bench, unique) as theatre:
+        await theatre.create(SECRET, "password", data={"key": encoded(password)})
+        text = "cannot log in with {{ .Secrets.password.Data.key | toString }}"
+        own = {"own": {"kind": "secret", "name": "password", "namespace": unique}}
+        again = "and not with {{ .Phases.again.Secrets.own.Data.key | toString }}"
+        await theatre.blueprint(
+            {
+                "login": action(phase("login", "Fail", {"text": text})),
+                "again": action(phase("again", "Fail", {"text": again}, objects=own)),
+            }
+        )
+        here = {"namespace": unique, "apiVersion": "v1", "kind": "Secret", "name": "password"}
+        for name in ("login", "again"):
+            done = await theatre.run(theatre.request(name, secrets={"password": here}))
+            assert password not in str(done), "in the status"
+            assert "******" in str(done["status"]), "it was said"
+        assert sorted(theatre.calls) == [f"and not with {password}", f"cannot log in with {password}"], "it was used"
+        events = await bench.client.list(GroupVersionKind("", "v1", "Event"), namespace=unique)
+        assert password not in str(events.items)

@@ -8,10 +8,11 @@ import logging
 
 import pytest
 
-from planform.composition.run_secrets import NOTHING_SECRET, RunSecrets, masked_error
+from planform.composition.run_secrets import RunSecrets
 from planform.errors import Invalid, PlanformError
 from planform.functions.errors import FunctionFailed
 from planform.functions.values import FunctionRequest, Resource, State
+from planform.journal.masking import NOTHING_SECRET, masked_error
 from planform.telemetry.logs import set_up_logging
 from planform.telemetry.masking import MASK, masked, masked_by
 

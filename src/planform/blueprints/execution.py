@@ -35,7 +35,7 @@ from planform.blueprints.errors import (
     PreflightFailed,
 )
 from planform.blueprints.model import ActionRequest, ObjectReference, reference_of
-from planform.blueprints.parameters import parameters, phase_root
+from planform.blueprints.parameters import parameters, phase_root, secret_values
 from planform.blueprints.planning import PlannedAction, PlannedPhase, Trouble
 from planform.blueprints.reading import read_action, read_objects
 from planform.blueprints.rendering import RenderFailed, Templates
@@ -45,6 +45,8 @@ from planform.client.waits import time_limit
 from planform.clock import Clock
 from planform.errors import PlanformError
 from planform.functions.errors import ResolutionError
+from planform.journal.masking import NOTHING_SECRET, RunMask, masked_error
+from planform.telemetry.masking import masked_by
 
 GRACE_SECONDS: Final = 60.0
 _FLUSH_SECONDS: Final = 1.0
@@ -320,7 +322,7 @@ class Run:
         except asyncio.CancelledError:
             raise
         except PlanformError as error:
-            self._failed(action, place, planned, error)
+            self._failed(action, place, planned, masked_error(error, _mask_of(action)))
             raise
         root["Output"] = output or {}
         self.status.phase_complete(action.index, place, output)
@@ -361,6 +363,7 @@ class Run:
                 outcome = COMPLETE
                 return output
             except PlanformError as error:
+                masked_error(error, _mask_of(action))
                 if attempt > phase.retry.limit or isinstance(error, _FINAL):
                     raise
                 text = f"phase {phase.name} failed and is tried again: {message_of(error)}"
@@ -387,7 +390,8 @@ class Run:
         if problems:
             raise ArgumentInvalid("; ".join(problems))
         context = self._context(action, place, planned, function, attempt, resumed)
-        output = await call(function, context, Arguments(args, of=function.title), phase.timeout)
+        with masked_by(lambda text: _mask_of(action).text(text)):
+            output = await call(function, context, Arguments(args, of=function.title), phase.timeout)
         return checked_output(output, function.title)
 
     def _context(
@@ -414,7 +418,7 @@ class Run:
             on_loop(lambda: self._progress(action.index, place, said))
 
         def log(line: str) -> None:
-            on_loop(lambda: self._tools.log(request.name, phase.name, line))
+            on_loop(lambda: self._tools.log(request.name, phase.name, _mask_of(action).text(line)))
 
         return PhaseContext(
             client=self._client(action),
@@ -467,7 +471,7 @@ class Run:
                 made = self._tools.templates.render(dict(template), action.roots, where=f"outputArtifacts.{name}")
                 artifacts[name] = {**made, "producedBy": makers}
         except PlanformError as error:
-            self.status.trouble(Trouble(error, action.planned.request.name))
+            self.status.trouble(Trouble(masked_error(error, _mask_of(action)), action.planned.request.name))
             return False
         if artifacts:
             self.status.artifacts(action.index, artifacts)
@@ -483,3 +487,9 @@ def _raise_unless_told(work: asyncio.Task[None]) -> None:
     error = work.exception()
     if error is not None and not isinstance(error, PlanformError):
         raise error
+
+
+def _mask_of(action: _Running) -> RunMask:
+    """Over all that is said of an action: what its Secrets and its profile's hold is nobody else's business."""
+    values = frozenset(secret_values(action.roots))
+    return RunMask(values, ()) if values else NOTHING_SECRET

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -80,6 +80,28 @@ def phase_root(
         "ConfigMaps": {alias: config_map_root(each) for alias, each in config_maps.items()},
         "Output": output or {},
     }
+
+
+def secret_values(roots: Mapping[str, Any]) -> Iterator[bytes]:
+    """What templates can reach that came from Secrets: those of the action and its phases, and the profile's."""
+    phases = [*(roots.get("Phases") or {}).values(), roots.get("DeferPhase"), roots.get("CurrentPhase")]
+    for holder in (roots, *filter(None, phases)):
+        for secret in (holder.get("Secrets") or {}).values():
+            yield from _texts(secret["Data"])
+    profile = roots.get("Profile") or {}
+    for name in ("KeyPair", "Secret", "KopiaServerSecret"):
+        held = (profile.get("Credential") or {}).get(name) or {}
+        yield from _texts(held.get("Data") if name == "Secret" else held)
+
+
+def _texts(value: Any) -> Iterator[bytes]:
+    if isinstance(value, str):
+        yield value.encode("utf-8", "surrogateescape")
+    elif isinstance(value, bytes):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
 
 
 def artifact_root(artifact: Artifact) -> dict[str, Any]:

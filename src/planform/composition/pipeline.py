@@ -16,10 +16,8 @@ import msgspec
 
 from planform.clock import Clock
 from planform.composition.run_secrets import (
-    NOTHING_SECRET,
     RunSecrets,
     masked_conditions,
-    masked_error,
     masked_results,
     masked_warnings,
 )
@@ -53,6 +51,7 @@ from planform.functions.values import (
     State,
     WatchedResource,
 )
+from planform.journal.masking import NOTHING_SECRET, masked_error
 from planform.telemetry.masking import masked_by
 from planform.telemetry.tracing import PassTracer, Span, Tracer
 

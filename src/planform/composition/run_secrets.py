@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from planform.errors import PlanformError
-from planform.functions.errors import FunctionError
 from planform.functions.values import FunctionRequest, Object, Resource, State
-from planform.journal.masking import RunMask, values_of_secret
+from planform.journal.masking import NOTHING_SECRET, RunMask, values_of_secret
 
 if TYPE_CHECKING:
     from planform.composition.pipeline import PipelineOutcome, StepCondition, StepResult, StepTrace
-
-NOTHING_SECRET = RunMask((), ())
 
 
 class RunSecrets:
@@ -95,33 +91,6 @@ def _names_of(obj: Object) -> Iterator[bytes]:
 def mask_of(outcome: PipelineOutcome) -> RunMask:
     """For what is said of a run after it."""
     return outcome.secrets.mask if outcome.secrets is not None else NOTHING_SECRET
-
-
-def masked_error(error: PlanformError, mask: RunMask) -> PlanformError:
-    """The same error, which from now on says nothing secret, nor do its causes."""
-    if mask is NOTHING_SECRET:
-        return error
-    words = [mask.text(str(each)) for each in _with_causes(error)]
-    if words == [str(each) for each in _with_causes(error)] and mask.text(error.hint or "") == (error.hint or ""):
-        return error
-    error.args = tuple(mask.text(each) if isinstance(each, str) else each for each in error.args)
-    if isinstance(error, FunctionError):
-        error.detail = mask.text(error.detail)
-    if error.hint is not None:
-        error.hint = mask.text(error.hint)
-    error.__cause__ = error.__context__ = None
-    return error
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    rest: list[BaseException | None] = [error]
-    while rest:
-        each = rest.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            rest += [each.__cause__, each.__context__]
 
 
 def masked_results(results: Iterable[StepResult], mask: RunMask) -> tuple[StepResult, ...]:

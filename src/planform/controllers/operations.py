@@ -35,7 +35,7 @@ from planform.composition.operations import (
     unnamed,
 )
 from planform.composition.pipeline import PipelineOutcome, ReadSettings
-from planform.composition.run_secrets import mask_of, masked_error
+from planform.composition.run_secrets import mask_of
 from planform.composition.steps import PipelineInvalid, Step, parse_pipeline
 from planform.composition.xr import XrCondition
 from planform.controllers.pipelines import Pipelines
@@ -46,6 +46,7 @@ from planform.errors import Conflict, Forbidden, NotFound, PlanformError
 from planform.functions.errors import MissingCapability, ResolutionError
 from planform.functions.resolution import Resolution
 from planform.functions.values import Severity, State
+from planform.journal.masking import masked_error
 from planform.reconcile.controller import Result
 from planform.reconcile.sources import Source, to_self
 

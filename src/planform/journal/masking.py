@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from planform.errors import PlanformError
 from planform.machinery import last_applied
 from planform.telemetry.masking import MASK, SHORTEST
 
@@ -47,6 +48,10 @@ class RunMask:
         masked |= {field: value[field] for field in keep if field in value}
         return orjson.dumps(masked, option=orjson.OPT_SORT_KEYS)
 
+    def value(self, value: Any) -> Any:
+        """A JSON value without secrets, its own or others'."""
+        return self._masked(value)
+
     def text(self, text: str) -> str:
         """A text without secrets."""
         for secret in self._texts:
@@ -67,6 +72,37 @@ class RunMask:
                 return value
             case _:
                 return MASK if str(value) in self._texts else value
+
+
+NOTHING_SECRET: Final = RunMask((), ())
+
+
+def masked_error(error: PlanformError, mask: RunMask) -> PlanformError:
+    """The same error, which from now on says nothing secret, nor do its causes."""
+    if mask is NOTHING_SECRET:
+        return error
+    words = [mask.text(str(each)) for each in _with_causes(error)]
+    if words == [str(each) for each in _with_causes(error)] and mask.text(error.hint or "") == (error.hint or ""):
+        return error
+    error.args = tuple(mask.text(each) if isinstance(each, str) else each for each in error.args)
+    for name in ("detail", "details"):
+        if said := getattr(error, name, None):
+            setattr(error, name, mask.value(said))
+    if error.hint is not None:
+        error.hint = mask.text(error.hint)
+    error.__cause__ = error.__context__ = None
+    return error
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    rest: list[BaseException | None] = [error]
+    while rest:
+        each = rest.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            rest += [each.__cause__, each.__context__]
 
 
 def values_of_secret(obj: dict[str, Any]) -> Iterator[bytes]:

@@ -27,7 +27,7 @@ from planform.composition.budget import DeletionBudgetExceeded, check_budget
 from planform.composition.modes import pipeline_of
 from planform.composition.pipeline import PipelineOutcome, ReadSettings, run_pipeline
 from planform.composition.plan import Plan, PlanError, plan, readiness
-from planform.composition.run_secrets import mask_of, masked_error
+from planform.composition.run_secrets import mask_of
 from planform.composition.standing import (
     RecordingCredentials,
     RecordingReader,
@@ -74,6 +74,7 @@ from planform.errors import Conflict, NotFound, PlanformError
 from planform.functions.errors import FunctionError, ResolutionError
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.gotime import parse_duration
+from planform.journal.masking import masked_error
 from planform.reconcile.controller import Result
 
 MIN_POLL_SECONDS: Final = 1.0
