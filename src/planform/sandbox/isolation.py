@@ -29,7 +29,7 @@ from planform.sandbox.confinement.launch import CANNOT_CONFINE
 from planform.sandbox.leftovers import scratch_prefix, sweep_scratch
 from planform.sandbox.limits import Limits, Network
 from planform.sandbox.spawning import CODE, spawner, wait_for
-from planform.sandbox.visible import DEVICES, PROC, SCRATCH, readable_paths, root_entries
+from planform.sandbox.visible import DEVICES, PROC, SCRATCH, listable_paths, readable_paths, root_entries
 
 _PORTS: Final = str(Path(__file__).with_name("ports.py"))
 _NAMESPACES: Final = syscalls.NEW_NS | syscalls.NEW_PID | syscalls.NEW_IPC | syscalls.NEW_UTS
@@ -316,6 +316,7 @@ def _layers(limits: Limits, isolation: Isolation, scratch: Path | None, *, count
         **layers,
         "alone": True,
         "readable": [*readable_paths(limits.visible, limits.hidden), *PROC],
+        "listable": listable_paths(),
         "writable": [str(scratch), *(os.path.realpath(path) for path in writable)],
         "devices": list(DEVICES),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,6 +18,7 @@ from planform.sandbox.child import Child, Pipe, start_child
 from planform.sandbox.confinement.launch import CANNOT_CONFINE, CANNOT_EXECUTE
 from planform.sandbox.isolation import Isolation, Prepared, prepare, ready_isolation
 from planform.sandbox.limits import Limits
+from planform.sandbox.scratch import ScratchFull, watch_scratch
 
 _CHUNK: Final = 64 << 10
 _STDERR_KEPT: Final = 64 << 10
@@ -32,6 +33,7 @@ class Ended(StrEnum):
     TIMED_OUT = "timed out"
     CPU = "used up its CPU time"
     OUTPUT = "wrote too much"
+    SCRATCH = "filled its scratch directory"
     NOT_STARTED = "could not be started"
 
 
@@ -121,19 +123,28 @@ async def _run(
     why = Ended.EXITED
     try:
         async with asyncio.timeout(limits.seconds):
-            await _attend(child, stdin, output, keep_end)
+            await _attend(child, stdin, output, keep_end, watch_scratch(prepared, limits))
     except TimeoutError:
         why = Ended.TIMED_OUT
     except _TooMuch:
         why = Ended.OUTPUT
+    except ScratchFull:
+        why = Ended.SCRATCH
     finally:
         await child.end()
     code = child.code
     return Finished(b"", bytes(err), code, why if why is not Ended.EXITED else _why(code, err))
 
 
-async def _attend(child: Child, stdin: bytes, output: Callable[[bytes], None], errors: Callable[[bytes], None]) -> None:
+async def _attend(
+    child: Child,
+    stdin: bytes,
+    output: Callable[[bytes], None],
+    errors: Callable[[bytes], None],
+    watching: Coroutine[None, None, None],
+) -> None:
     """Feed and hear it until it ends. An error of one of these is that error, and not a group with one in it."""
+    watch = asyncio.create_task(watching)
     tasks = [
         asyncio.create_task(_feed(child, stdin)),
         asyncio.create_task(_listen(child.stdout, output)),
@@ -141,12 +152,15 @@ async def _attend(child: Child, stdin: bytes, output: Callable[[bytes], None], e
         asyncio.create_task(_until_exited(child)),
     ]
     try:
-        for done in asyncio.as_completed(tasks):
-            await done
+        waiting = {*tasks, watch}
+        while waiting - {watch}:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
     finally:
-        for task in tasks:
+        for task in (*tasks, watch):
             task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.wait([*tasks, watch])
 
 
 class _TooMuch(Exception):

@@ -14,8 +14,9 @@ from typing import Final
 from planform.clock import Clock
 from planform.sandbox.child import Child, start_child
 from planform.sandbox.confinement.launch import CANNOT_CONFINE
-from planform.sandbox.isolation import Isolation, SandboxUnavailable, prepare, ready_isolation
+from planform.sandbox.isolation import Isolation, Prepared, SandboxUnavailable, prepare, ready_isolation
 from planform.sandbox.limits import Limits
+from planform.sandbox.scratch import ScratchFull, watch_scratch
 
 _LONGEST_LINE: Final = 4096
 _STOP_GRACE: Final = 5.0
@@ -150,6 +151,7 @@ class Supervised:
         self._child = child
         self._become(Running(child.pid))
         reading = asyncio.create_task(self._read_log(child))
+        watching = asyncio.create_task(self._watch(child, prepared))
         try:
             await child.exited.wait()
         except asyncio.CancelledError:
@@ -157,11 +159,19 @@ class Supervised:
             raise
         finally:
             self._child = None
+            watching.cancel()
             child.signal_group(signal.SIGKILL)
             await asyncio.wait([reading], timeout=1.0)  # its last words
             reading.cancel()
             await child.end()
         return child.code
+
+    async def _watch(self, child: Child, prepared: Prepared) -> None:
+        try:
+            await watch_scratch(prepared, self._limits)
+        except ScratchFull:
+            self._note(b"sandbox: it filled its scratch directory and is ended")
+            child.signal_group(signal.SIGKILL)
 
     async def _read_log(self, child: Child) -> None:
         """Line by line, long ones in pieces, so that a server which never ends a line costs no memory."""

@@ -116,6 +116,12 @@ def readable_paths(visible: Iterable[Path], hidden: Iterable[Path]) -> list[str]
     return [each for path in found for each in _around(path, avoided)] + [os.path.realpath(each) for each in visible]
 
 
+def listable_paths() -> list[str]:
+    """Directories whose names Python reads to find our packages in them; only Landlock has to be told."""
+    found = (find_spec(name) for name in _OURS)
+    return [str(Path(place).parent) for spec in found if spec for place in spec.submodule_search_locations or ()]
+
+
 def outermost(paths: Iterable[str]) -> list[str]:
     """Without those that lie within others."""
     kept: list[str] = []

@@ -39,7 +39,7 @@ def scopes_sockets() -> bool:
     return version() >= 6
 
 
-def restrict(readable: list[str], writable: list[str], devices: list[str]) -> None:
+def restrict(readable: list[str], writable: list[str], devices: list[str], listable: list[str]) -> None:
     """From now on, this process and what it becomes have these files and no others, and signal only each other.
 
     Takes `no_new_privs`. Paths that are not there are left out.
@@ -55,7 +55,8 @@ def restrict(readable: list[str], writable: list[str], devices: list[str]) -> No
         ctypes.c_size_t(ctypes.sizeof(wanted)),
         ctypes.c_uint(0),
     )
-    for paths, rights in ((readable, READ), (writable, handled), (devices, READ_FILE | WRITE_FILE)):
+    kinds = (readable, READ), (writable, handled), (devices, READ_FILE | WRITE_FILE), (listable, READ_DIR)
+    for paths, rights in kinds:
         for path in paths:
             _allow(rules, path, rights & handled)
     syscall(_RESTRICT_SELF, "restrict by Landlock", ctypes.c_int(rules), ctypes.c_uint(0))

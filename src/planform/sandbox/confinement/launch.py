@@ -138,7 +138,7 @@ def _second_layer(spec: dict[str, Any]) -> None:
         readable, writable = list(layers["readable"]), list(layers["writable"])
         if alone:
             readable.append(f"/proc/{os.getpid()}")
-        landlock.restrict(readable, writable, list(layers["devices"]))
+        landlock.restrict(readable, writable, list(layers["devices"]), list(layers.get("listable", ())))
     elif alone:
         raise OSError("the kernel has no Landlock")
     if not seccomp.available():
