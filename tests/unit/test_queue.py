@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from itertools import pairwise
 from random import Random
@@ -543,6 +544,14 @@ async def test_what_a_successful_attempt_wrote_brings_its_key_back_at_once_but_n
         attempts += 1
         attempt(queue, attempts)
         assert len(queue) == 1, "and begins a new count"
+
+
+async def test_a_queue_whose_keys_are_counted_elsewhere_lets_them_feed_themselves() -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=VirtualClock(), rng=Random(1), fed_by_itself=math.inf)
+    queue.add("a")
+    for version in range(1, 100):
+        attempt(queue, version)
+        assert len(queue) == 1
 
 
 async def test_a_key_at_rest_leaves_nothing_behind_of_what_was_written_for_it() -> None:

@@ -19,7 +19,7 @@ from planform.client.waits import Backoff, TimeLimits
 from planform.clock import Clock
 from planform.errors import Conflict, Forbidden, PlanformError
 from planform.reconcile.gate import Gate
-from planform.reconcile.queue import K, QueueClosed, WorkQueue
+from planform.reconcile.queue import FED_BY_ITSELF, K, QueueClosed, WorkQueue
 from planform.telemetry.logs import fields
 from planform.telemetry.metrics import Registry
 from planform.telemetry.tracing import PassTracer, Tracer
@@ -95,11 +95,12 @@ class Controller(Generic[K]):
         timeout: float = 120.0,
         backoff: Backoff = Backoff(first=1, most=30),  # noqa: B008  (frozen)
         give_up_seconds: float = 300.0,
+        fed_by_itself: float = FED_BY_ITSELF,
         on_failure: Callable[[K, Exception], Awaitable[None]] | None = None,
     ) -> None:
         """`on_failure` tells the users of a key why reconciling it raised; it is not called for a Conflict."""
         self.name = name
-        self.queue: WorkQueue[K] = WorkQueue(clock=clock, rng=rng, backoff=backoff)
+        self.queue: WorkQueue[K] = WorkQueue(clock=clock, rng=rng, backoff=backoff, fed_by_itself=fed_by_itself)
         self._reconcile = reconcile
         self._clock = clock
         self._gate = gate

@@ -76,7 +76,15 @@ class QueueClosed(Exception):
 class WorkQueue(Generic[K]):
     """Hands out keys with `get`, takes them back with `done`. Use it as a context manager: leaving closes it."""
 
-    def __init__(self, *, clock: Clock, rng: Random, backoff: Backoff = Backoff()) -> None:  # noqa: B008  (frozen)
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        rng: Random,
+        backoff: Backoff = Backoff(),  # noqa: B008  (frozen)
+        fed_by_itself: float = FED_BY_ITSELF,
+    ) -> None:
+        self._fed_by_itself = fed_by_itself
         self._clock = clock
         self._rng = rng
         self._backoff = backoff
@@ -309,9 +317,9 @@ class WorkQueue(Generic[K]):
             self._fed.pop(key, None)
             return
         self._own[key] = (*self._own.get(key, ()), *own)[-_REMEMBERED_WRITES:]
-        rounds = self._fed.get(key, 0) - FED_BY_ITSELF
+        rounds = self._fed.get(key, 0) - self._fed_by_itself
         if rounds > 0:
-            held = now + self._backoff.delay(rounds, self._rng)
+            held = now + self._backoff.delay(int(rounds), self._rng)
             self._held[key] = max(held, self._held.get(key, 0.0))
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -99,7 +100,12 @@ class CompositeControllers:
                     self._bench.plane.unwatch(name, source)
 
         reconciler = CompositeReconciler(fleet, self._tools, watch=watch)
-        controller = self._bench.controller(name, reconciler.reconcile, backoff=Backoff(first=1, most=30))
+        controller = self._bench.controller(
+            name,
+            reconciler.reconcile,
+            backoff=Backoff(first=1, most=30),
+            fed_by_itself=math.inf,  # one resource after the other may take many passes; the thrash guard counts them
+        )
         self._tools.population.expect(definition.group_kind)
         counting = asyncio.create_task(self._count(definition, fleet), name=f"count {definition.group_kind}")
         self._running[definition.name] = _Running(fleet, controller, counting)
