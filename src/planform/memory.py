@@ -29,6 +29,8 @@ GROWTH_WORTH_A_SEARCH: Final = 32 << 20
 """Bytes by which the process has grown since the last search, which at rest are reason enough for another."""
 GROWTH_AT_WORK: Final = 256 << 20
 """The same while there is work to do."""
+MUCH_GROWTH: Final = 1 << 30
+"""If a search among the young leaves so much, everything is searched."""
 
 
 def search_seldom() -> None:
@@ -69,8 +71,13 @@ class Searches:
         return resident - self._resident > size
 
     def _search(self) -> None:
-        gc.collect()
+        """Among the young first: a search of everything takes as long as there is much, and what is held in bytes for
+        too long is mostly new."""
+        gc.collect(1)
         _give_back()
+        if self._grown_by(MUCH_GROWTH):
+            gc.collect()
+            _give_back()
         self._resident = resident_bytes()
 
 
