@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from copy import deepcopy
 from typing import Any
@@ -553,3 +554,27 @@ def test_the_template_of_the_design_is_refused_at_each_of_its_mistakes() -> None
     assert "manifests:3: unterminated quoted string" in fatal(joined)
     ended = joined.replace('"blue }}', '"blue" }}')
     assert "expected int; got int64" in fatal(ended)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a:\tb", "string b"),
+        ("a: [1,\t2]", "[]interface {} [1 2]"),
+        ("a: !Ref bar", "string bar"),
+        ("a: !Sub {x: 1}", "map[string]interface {} map[x:1]"),
+        ("a: .inf", "float64 +Inf"),
+        ("a: -.INF", "float64 -Inf"),
+        ("a: 9223372036854775808", "uint64 9223372036854775808"),
+        ("a: 18446744073709551616", "float64 1.8446744073709552e+19"),
+        ("a: 0x7fffffffffffffff1", "string 0x7fffffffffffffff1"),
+        ("a: !!str 5", "string 5"),
+        ("a: !!int '5'", "int 5"),
+        ("a: !!binary aGk=", "string hi"),
+        ("x: &x {a: 1, b: 2}\n<<: *x\nb: 3", "int 1"),
+    ],
+)
+def test_yaml_is_read_as_go_reads_it(text: str, shown: str) -> None:
+    value = f"{{{{ $v := (fromYaml {json.dumps(text)}).a }}}}"
+    template = f"{value}kind: A\n{NAMED % 'a'}\nv: {{{{ printf `%T %v` $v $v | toJson }}}}"
+    assert rendered(template).desired.resources["a"].resource["v"] == shown

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.builtin import find_builtin_name
 from planform.cli.output import output_option, write_data
 from planform.cli.render_inputs import read_documents
 from planform.composition.definitions import claim_crd, composite_crd
@@ -74,7 +75,9 @@ def validate(
     if extensions == resources == "-":
         raise UsageError("extensions and resources cannot both come from standard input")
     schemas = Schemas(_read(extensions))
-    objects = [each for obj in _read(resources) for each in (obj, *_step_inputs(obj))]
+    given = _read(resources)
+    objects = [each for obj in given for each in (obj, *_step_inputs(obj))]
+    warnings = [warning for obj in given for warning in _own_ways(obj)]
     if not objects:
         raise UsageError(f"no objects in {resources}")
     verdicts = [schemas.check(obj) for obj in objects]
@@ -85,13 +88,16 @@ def validate(
         for verdict in verdicts:
             for line in verdict.lines(skip_success=skip_success_results):
                 click.echo(line)
+        for warning in warnings:
+            click.echo(f"[!] will not run on Crossplane: {warning}")
         click.echo(
             f"Total {len(verdicts)} resources: {missing} missing schemas, {valid} success cases, "
             f"{invalid} failure cases"
         )
     else:
         summary = {"total": len(verdicts), "valid": valid, "invalid": invalid, "missingSchemas": missing}
-        write_data({"summary": summary, "resources": [verdict.data() for verdict in verdicts]}, output)
+        found = {"summary": summary, "resources": [verdict.data() for verdict in verdicts]}
+        write_data({**found, "warnings": warnings} if warnings else found, output)
     if invalid or (missing and error_on_missing_schemas):
         raise click.exceptions.Exit(INVALID)
 
@@ -173,6 +179,19 @@ def _step_inputs(obj: Object) -> Iterator[Object]:
         if isinstance(given, dict) and given.get("apiVersion") and given.get("kind"):
             name = f"{obj['metadata'].get('name', '')}/{step.get('step', '')}"
             yield {**given, "metadata": {"name": name, **(given.get("metadata") or {})}}
+
+
+def _own_ways(obj: Object) -> Iterator[str]:
+    """What a Composition's inputs say that only functions of ours understand."""
+    if obj["kind"] != "Composition":
+        return
+    from planform.builtin.portability import own_ways
+
+    name = str(obj["metadata"].get("name", ""))
+    for step in pipeline_of(obj["spec"], name):
+        builtin = find_builtin_name(str((step.get("functionRef") or {}).get("name") or ""))
+        for way in own_ways(builtin.name, step.get("input")) if builtin is not None else ():
+            yield f'Composition "{name}", step "{step.get("step", "")}": {way}'
 
 
 def _error(kind: str, path: str, message: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from typing import Any, Final
@@ -13,7 +14,7 @@ from planform.gotemplate import FunctionError, Int, NilList, NilMap, Record
 from planform.gotemplate.floats import format_float
 from planform.gotemplate.gotime import Time
 from planform.gotemplate.runtime import State
-from planform.gotemplate.values import Value, type_name
+from planform.gotemplate.values import Uint64, Value, from_bytes, type_name
 
 _INDENT: Final = 4
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
@@ -23,6 +24,9 @@ _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
 _READS_AS_OTHER_ELSEWHERE: Final = frozenset(
     spelled for word in ("y", "n", "yes", "no", "on", "off") for spelled in (word, word.capitalize(), word.upper())
@@ -82,7 +86,28 @@ class _Loader(yaml.SafeLoader):
                     None, None, f'mapping key "{key.value}" already defined', key.start_mark
                 )
             keys.add(key.value)
-        return {str(key): value for key, value in super().construct_mapping(node, deep=True).items()}
+        return {_key_text(key): value for key, value in super().construct_mapping(node, deep=True).items()}
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """What is marked as a text is one, quotes or not."""
+        parser: Any = self
+        marked = parser.peek_event().tag == _TEXT_TAG
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        if marked and node.style is None:
+            node.style = "'"
+        return node
+
+    def scan_to_next_token(self) -> None:
+        """Also past tabs, where they are no indentation."""
+        super().scan_to_next_token()
+        while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
+            self.forward()
+            super().scan_to_next_token()
+
+
+def _key_text(key: Any) -> str:
+    """Keys of maps are texts here, those that are none in YAML's spelling."""
+    return "null" if key is None else str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _construct_scalar(loader: _Loader, node: yaml.ScalarNode) -> Value:
@@ -91,6 +116,32 @@ def _construct_scalar(loader: _Loader, node: yaml.ScalarNode) -> Value:
     if node.value in _WORDS:
         return _WORDS[node.value]
     return _number(node.value)
+
+
+def _construct_marked_number(loader: _Loader, node: yaml.ScalarNode) -> Value:
+    found = _WORDS.get(node.value, _number(node.value))
+    if isinstance(found, str) or found is None:
+        kind = node.tag.rpartition(":")[2]
+        problem = f"cannot decode !!str `{node.value}` as a !!{kind}"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return float(found) if node.tag.endswith(":float") else found
+
+
+def _construct_binary(loader: _Loader, node: yaml.ScalarNode) -> Value:
+    try:
+        return from_bytes(base64.b64decode("".join(node.value.split()), validate=True))
+    except ValueError:
+        problem = "!!binary value contains invalid base64 data"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
+def _construct_foreign(loader: _Loader, tag: str, node: yaml.Node) -> Value:
+    """What has a mark of its author's own is what it is without it; a scalar is a text."""
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    return str(node.value)
 
 
 def _number(text: str) -> Value:
@@ -102,7 +153,9 @@ def _number(text: str) -> Value:
             whole = int(digits, 8 if octal else 0) * (-1 if plain[0] == "-" else 1)
         except ValueError:
             return text
-        return Int(whole) if -(2**63) <= whole < 2**63 else float(whole)
+        if -(2**63) <= whole < 2**64:
+            return Int(whole) if whole < 2**63 else Uint64(whole)
+        return float(whole) if digits.isdigit() and not octal else text
     if _FLOAT(text):
         return float(text)
     return text
@@ -190,3 +243,7 @@ _Dumper.add_representer(bool, _represent_constant)
 _Dumper.add_representer(type(None), _represent_constant)
 _Loader.yaml_implicit_resolvers = {"<": [("tag:yaml.org,2002:merge", re.compile(r"<<$"))]}
 _Loader.add_constructor(_TEXT_TAG, _construct_scalar)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_marked_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_marked_number)
+_Loader.add_constructor("tag:yaml.org,2002:binary", _construct_binary)
+_Loader.add_multi_constructor("!", _construct_foreign)

@@ -42,8 +42,9 @@ def compile_convert(to_type: str, form: str) -> Callable[[Any], Any]:
         found = _NAMES.get(type(value))
         if found is None:
             raise TransformFailed(f"invalid input type {type_name(value)}")
-        if found == wanted:
-            return value
+        # A number is a number, whatever its format: JSON does not say whether a whole one is a float.
+        if found == wanted or (found == "int64" and wanted == "float64" and form == "quantity"):
+            return float(value) if wanted == "float64" else value
         conversion = _CONVERSIONS.get((found, wanted, form))
         if conversion is None:
             if found in ("object", "array"):
