@@ -156,5 +156,6 @@ def _interpreter() -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     yield from (f"/etc/{name}" for name in _SETTINGS)
+    yield f"/etc/python{sys.version_info.major}.{sys.version_info.minor}"  # where some keep what is read at each start
     for name in _CERTIFICATE_VARIABLES:
         yield from filter(None, os.environ.get(name, "").split(os.pathsep))
