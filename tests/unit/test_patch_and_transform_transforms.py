@@ -324,6 +324,7 @@ CONVERSIONS: list[tuple[Any, str, str | None, Any]] = [
     (7, "string", None, "7"),
     (7, "int64", None, 7),
     (7, "int64", "quantity", 7),
+    (7, "float64", "quantity", 7),
     (7, "float64", None, 7),
     (1, "bool", None, True),
     (0, "bool", None, False),
@@ -366,7 +367,7 @@ UNSUPPORTED = [
     ("x", "int64", "json"),
     ("x", "int64", "quantity"),
     (1, "string", "json"),
-    (1, "float64", "quantity"),
+    (True, "float64", "quantity"),
     (True, "string", "quantity"),
 ]
 
