@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from planform.builtin.python import InlinePython
 from planform.clock import SystemClock
 from planform.functions.endpoints import Remote
 from planform.functions.errors import FunctionError, FunctionUnavailable
@@ -266,6 +267,29 @@ async def test_a_package_without_the_program_it_names_says_so(hosting: Hosting) 
         return standing is not None and standing.problem == 'the package has no file "/bin/nothing" to run'
 
     await eventually(told, "what is missing")
+
+
+async def test_scripts_that_start_while_calls_are_under_way_cost_none_of_them(hosting: Hosting) -> None:
+    """Children come from the spawner: nothing forks with gRPC's threads at work."""
+    hosting.want("fn-1", server_payload(hosting.data / "packages" / "one"))
+    await hosting.ready("fn-1")
+    over = asyncio.Event()
+
+    async def load() -> int:
+        calls = 0
+        while not over.is_set():
+            assert (await hosting.call("fn-1"))["version"] == "v1"
+            calls += 1
+        return calls
+
+    callers = [asyncio.create_task(load()) for _ in range(4)]
+    script = {"apiVersion": "python.fn.crossplane.io/v1beta1", "kind": "Script", "script": "def compose(q, r): pass"}
+    python = InlinePython()
+    answers = await asyncio.gather(*(python.run(FunctionRequest(input=script), timeout=60) for _ in range(12)))
+    over.set()
+    assert [answer.fatal for answer in answers] == [None] * 12
+    assert all(calls > 0 for calls in await asyncio.gather(*callers))
+    assert os.environ["GRPC_ENABLE_FORK_SUPPORT"] == "0"
 
 
 REACHING = SERVER.replace(
