@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the reference part of the documentation from the code, so that the two cannot disagree.
 
-    tools/reference.py           write docs/reference/ and the list of how-to guides
+    tools/reference.py           write docs/reference/, the list of how-to guides and the promises of the designs
     tools/reference.py --check   change nothing; exit with 1 and name the pages that are out of date
 
 tests/unit/test_docs.py makes the same comparison. What the code cannot say itself (what a limit is for, what an error
@@ -41,6 +41,7 @@ from planform.store import HistoryLimits
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "docs" / "reference"
 DIFFERENCES: Final = FOLDER / "differences-from-crossplane.md"
+PROMISES: Final = ROOT / "docs" / "explanation" / "examples-of-the-designs.md"
 GUIDES: Final = ROOT / "docs" / "how-to"
 _MADE: Final = "<!-- Written by tools/reference.py. Change the code, then run it again. -->"
 
@@ -123,7 +124,7 @@ def pages() -> dict[Path, str]:
         GUIDES / "index.md": _contents(GUIDES, "How-to guides", "One goal each; their commands are run by the tests."),
     }
     whole = {path: "\n".join([_MADE, "", *lines]).rstrip("\n") + "\n" for path, lines in made.items()}
-    return {**whole, DIFFERENCES: _with_differences(DIFFERENCES.read_text())}
+    return {**whole, DIFFERENCES: _with_differences(DIFFERENCES.read_text()), PROMISES: promises_page()}
 
 
 # -- what the code says
@@ -483,16 +484,51 @@ def _limit_table(limits: Any) -> Iterator[str]:
 
 def _with_differences(page: str) -> str:
     """The page on differences from Crossplane, with what the tests compare of built-in functions between its marks."""
-    before, start, rest = page.partition("<!-- built-in functions: made by tools/reference.py -->\n")
-    _, end, after = rest.partition("<!-- end -->")
-    if not start or not end:
-        raise Unexplained(f"{DIFFERENCES.name}: the marks of the table of built-in functions are missing")
     entries = yaml.safe_load((ROOT / "tests" / "interop" / "improvements.yaml").read_text())
     rows = [
         (f'<a id="{entry["id"]}"></a>`{entry["id"]}`', entry["function"], entry["name"], entry["why"])
         for entry in sorted(entries, key=lambda entry: (entry["function"].split(", ")[0], entry["id"]))
     ]
     lines = _table(("id", "functions", "here", "because"), rows)
+    return _between_marks(page, DIFFERENCES, "built-in functions", lines)
+
+
+STATES: Final[Mapping[str, str]] = {"works": "works", "differs": "differs on purpose", "not": "not"}
+"""What may become of a promise of a design, as `tests/controllers/designs/promises.yaml` and as its page call it."""
+
+
+def promises_page() -> str:
+    """The page on the designs, with a table of what each promises between its marks. Raises Unexplained."""
+    designs = yaml.safe_load((ROOT / "tests" / "controllers" / "designs" / "promises.yaml").read_text())
+    return _between_marks(PROMISES.read_text(), PROMISES, "promises", _promises(designs))
+
+
+def _promises(designs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    every = [row for design in designs for section in design["sections"] for row in section["promises"]]
+    counts = {state: sum(row["state"] == state for row in every) for state in STATES}
+    untested = sum(not row["tests"] for row in every)
+    yield (
+        f"Of {len(every)} promises {counts['works']} work, {counts['differs']} differ on purpose, {counts['not']} are "
+        f"not kept; {untested} have no test of their own."
+    )
+    for design in designs:
+        yield from ("", f"### {design['title']}")
+        for section in design["sections"]:
+            yield from ("", f"**{section['section']}**", "")
+            yield from _table(("promise", "state", "because, or how", "test"), map(_promise_row, section["promises"]))
+
+
+def _promise_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    tests = "<br>".join(f"`{test}`" for test in row["tests"]) or "no test of its own"
+    return _cell(row["promise"]), STATES[row["state"]], _cell(row.get("why", "")), tests
+
+
+def _between_marks(page: str, path: Path, mark: str, lines: Iterable[str]) -> str:
+    """A page of which one part is made, and the rest written by people."""
+    before, start, rest = page.partition(f"<!-- {mark}: made by tools/reference.py -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    if not start or not end:
+        raise Unexplained(f"{path.name}: the marks around the table of {mark} are missing")
     return before + start + "\n".join(["", *lines, ""]) + end + after
 
 
