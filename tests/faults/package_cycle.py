@@ -172,7 +172,7 @@ class PackageCycle:
 
     def _check_processes(self, revisions: set[str]) -> None:
         """Every active revision runs, and nothing else does; nor is anything kept of others."""
-        running = _programs(str(self.data / "packages" / "files"))
+        running = _programs(str(self.data / "certificates"))
         assert running == revisions, running
         known = {each["metadata"]["name"] for each in self._stored("functionrevisions.pkg.crossplane.io")}
         for place in ("certificates", "runtimes"):
@@ -208,7 +208,7 @@ def _says(obj: Mapping[str, Any], type_: str) -> bool:
 
 
 def _programs(path: str) -> set[str]:
-    """The revisions whose programs run from below a path, by what these were told they are."""
+    """The revisions whose programs were given something below a path, by what these were told they are."""
     found = set()
     for process in Path("/proc").iterdir():
         try:

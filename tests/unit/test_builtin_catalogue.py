@@ -8,6 +8,9 @@ import sys
 import pytest
 
 from planform.builtin import find_builtin, list_builtins
+from planform.functions.inprocess import InProcessRunner
+from planform.functions.runner import FunctionRevision
+from planform.functions.values import FunctionRequest
 
 
 @pytest.mark.parametrize(
@@ -72,3 +75,12 @@ def test_what_is_said_of_a_builtin_without_loading_it_is_true() -> None:
         function = find_builtin(entry.name)
         assert function is not None
         assert (entry.deterministic, entry.quick) == (function.deterministic, callable(function)), entry.name
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in list_builtins()])
+async def test_every_builtin_answers_a_call_as_pipelines_make_it(name: str) -> None:
+    found = find_builtin(name)
+    assert found is not None
+    revision = FunctionRevision(name, f"{name}-1", name, max_answer_size=1 << 20)
+    response = await InProcessRunner([found]).run(revision, FunctionRequest(tag="t"), timeout=30.0)
+    assert response.tag == "t"

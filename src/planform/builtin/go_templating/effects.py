@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from planform.builtin.compiled import Refused, warn
+from planform.builtin.connection_details import add_connection_details
 from planform.builtin.environment import EXTRA_RESOURCES_KEY, merged
 from planform.builtin.go_templating.library import NAME_ANNOTATION
 from planform.builtin.go_templating.manifests import Manifest, manifests
@@ -109,14 +109,7 @@ def _merge_status(rendered: Object, ready: str | None, response: FunctionRespons
 
 
 def _connection_details(manifest: Manifest, response: FunctionResponse) -> None:
-    composite = response.desired.composite
-    details = dict(composite.connection_details)
-    for key, value in _member(manifest, "data", dict).items():
-        try:
-            details[key] = base64.b64decode(value, validate=True)
-        except (binascii.Error, TypeError, ValueError):
-            warn(response, f'connection detail "{key}" of {manifest.where} is left out: its value must be base64')
-    composite.connection_details = details
+    add_connection_details(response, _member(manifest, "data", dict), where=manifest.where)
 
 
 def _claim_conditions(manifest: Manifest, response: FunctionResponse) -> None:

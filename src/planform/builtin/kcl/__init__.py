@@ -18,6 +18,7 @@ from planform.builtin.kcl.answers import DEFAULT, PATCH_RESOURCES, TARGETS, Base
 from planform.builtin.kcl.engine import Arguments, ProgramError, check_engine, run_program
 from planform.builtin.workers import WorkerGone, Workers
 from planform.errors import FieldError
+from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
 from planform.machinery.names import invalid
 
@@ -70,11 +71,13 @@ class Kcl:
     def __init__(self) -> None:
         self._workers = Workers(__name__, memory=MEMORY)
 
-    async def run(self, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
+    async def run(
+        self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = MAX_ANSWER_SIZE
+    ) -> FunctionResponse:
         try:
             _read(request.input)
             check_engine()
-            return await self._workers.call(request, seconds=min(SECONDS, timeout))
+            return await self._workers.call(request, seconds=min(SECONDS, timeout), most=max_answer_size)
         except (InputError, ProgramError) as error:
             return _fatal(request, str(error))
         except WorkerGone as error:

@@ -7,13 +7,13 @@ more than a resource, and everything else is composed. The other targets add to,
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from planform.builtin.compiled import Refused, warn
+from planform.builtin.compiled import Refused
+from planform.builtin.connection_details import add_connection_details
 from planform.builtin.environment import merged
 from planform.functions.values import (
     Condition,
@@ -170,14 +170,7 @@ def _merge_status(given: Object, response: FunctionResponse) -> None:
 
 
 def _connection_details(given: Object, response: FunctionResponse) -> None:
-    composite = response.desired.composite
-    details = dict(composite.connection_details)
-    for key, value in _member(given, "data", dict).items():
-        try:
-            details[key] = base64.b64decode(value, validate=True)
-        except (binascii.Error, TypeError, ValueError):
-            warn(response, f'connection detail "{key}" is left out: its value must be base64')
-    composite.connection_details = details
+    add_connection_details(response, _member(given, "data", dict))
 
 
 def _extra_resources(given: Object, response: FunctionResponse) -> None:
