@@ -286,7 +286,7 @@ async def test_a_function_that_hangs_dies_or_talks_nonsense_is_told_on_the_xr_wi
             cases = {
                 "hang": (asking("hang"), "no answer within"),
                 "garbage": (asking("garbage"), "answer"),
-                "babble": (asking("babble", size=80 << 20), "larger than"),
+                "babble": (asking("babble", size=80 << 20), "are taken (annotation planform.dev/max-answer-size"),
                 "restless": (asking("restless"), "did not settle what it requires in 5 further calls"),
                 "refuse": (asking("refuse", code="INVALID_ARGUMENT"), "not like this"),
             }

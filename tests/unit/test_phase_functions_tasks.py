@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,8 @@ async def test_a_task_that_takes_too_long_is_ended() -> None:
 
 async def test_a_task_that_is_cancelled_leaves_no_process() -> None:
     runner = PhaseRunner()
-    task = asyncio.create_task(runner.run("KubeTask", image="i", command=shell("echo started; sleep 300")))
+    seconds = 300 + os.getpid()  # nobody else on this machine sleeps for so long
+    task = asyncio.create_task(runner.run("KubeTask", image="i", command=shell(f"echo started; sleep {seconds}")))
 
     async def started() -> bool:
         return "started" in runner.log
@@ -64,19 +67,15 @@ async def test_a_task_that_is_cancelled_leaves_no_process() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not any(b"sleep\x00300" in path.read_bytes() for path in _command_lines())
+    assert f"sleep\0{seconds}\0".encode() not in _command_lines()
 
 
-def _command_lines() -> list[Path]:
-    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists() and _readable(path)]
-
-
-def _readable(path: Path) -> bool:
-    try:
-        path.read_bytes()
-    except OSError:
-        return False
-    return True
+def _command_lines() -> set[bytes]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            found.add(path.read_bytes())
+    return found
 
 
 async def test_v010_needs_no_image_and_takes_environment_and_input() -> None:
