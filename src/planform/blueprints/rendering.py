@@ -25,8 +25,8 @@ class RenderFailed(PhaseFailed):
 
 
 def options(clock: Callable[[], float], missing_key: str = "error") -> Options:
-    """How templates of Blueprints are read."""
-    return Options(missing_key=missing_key, helm=False, limits=LIMITS, clock=clock)
+    """How templates of Blueprints are read. What they cannot call they cannot name, so that it is told early."""
+    return Options(missing_key=missing_key, helm=False, limits=LIMITS, clock=clock, refused_may_be_named=False)
 
 
 class Templates:

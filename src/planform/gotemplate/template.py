@@ -57,6 +57,8 @@ class Options:
     clock: Callable[[], float] = time.time
     rng: random.Random | None = None
     zone: str = "UTC"
+    refused_may_be_named: bool = True
+    """Whether a template may name what sprig has and templates do not get, as long as it does not call it."""
 
 
 class TemplateSet:
@@ -136,7 +138,8 @@ class Template:
 def _functions(options: Options) -> dict[str, Function]:
     functions: dict[str, Function] = dict(builtins)
     if options.sprig:
-        functions.update({name: _refusing(name, why) for name, why in REFUSED.items()})
+        if options.refused_may_be_named:
+            functions.update({name: _refusing(name, why) for name, why in REFUSED.items()})
         functions.update(sprig)
     if options.helm:
         functions.update(helm)
@@ -167,7 +170,8 @@ def _compiled(name: str, text: str, options: Options, functions: Mapping[str, Fu
         raise TemplateSyntaxError(f"template: {name}: text is longer than {MAX_TEXT} characters", name=name)
     digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
     own = frozenset(options.functions.items())
-    key = (digest, name, options.left, options.right, options.missing_key, options.sprig, options.helm, own)
+    library = (options.sprig, options.helm, options.refused_may_be_named)
+    key = (digest, name, options.left, options.right, options.missing_key, library, own)
     with _cache_lock:
         unit = _cache.get(key)
         if unit is not None:
