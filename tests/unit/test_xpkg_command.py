@@ -33,14 +33,18 @@ def greeter(run: Run) -> Path:
     Path("package").mkdir()
     write("package/crossplane.yaml", FUNCTION_META)
     write("package/crd.yaml", crd())
-    Path("served.py").write_text(
-        "from planform_sdk import Request, Response, function\n\n\n"
+    source = (
+        "from planform_sdk import Request, Response, function, serve\n\n\n"
         "@function\n"
         "def greet(req: Request, rsp: Response) -> None:\n"
         '    rsp.desired.resources["greeting"] = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"hello": "you"}}\n'
+        "\n\n"
+        'if __name__ == "__main__":\n'
+        "    serve(greet)\n"
     )
+    Path("served.py").write_text(source)
     script = Path("greet").absolute()
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m planform_sdk serve {Path("served.py").absolute()} "$@"\n')
+    script.write_text(f"#!{sys.executable}\n{source}")  # whole in one file: no other file of this machine is seen
     script.chmod(0o755)
     return script
 
