@@ -111,7 +111,9 @@ class Load:
         async def check() -> bool:
             found = (await self.client.list(CONFIG_MAP)).items
             composed = [
-                each for each in found if each["metadata"]["annotations"].get(RESOURCE_NAME_ANNOTATION) == resource
+                each
+                for each in found
+                if (each["metadata"].get("annotations") or {}).get(RESOURCE_NAME_ANNOTATION) == resource
             ]
             done = [each for each in composed if each["data"]["version"] == version]
             return len(done) == XRS and all(int(each["data"]["number"]) >= wanted for each in done)
