@@ -317,6 +317,7 @@ async def test_a_provider_runs_with_the_arguments_and_variables_of_its_runtime_c
         "args": ["--poll=1m", "--debug"],
         "env": [{"name": "REGION", "value": "north"}],
         "resources": {"limits": {"cpu": "500m"}},
+        "livenessProbe": {"exec": {"command": ["true"]}},
     }
     await plane.client.create(
         {
@@ -331,7 +332,7 @@ async def test_a_provider_runs_with_the_arguments_and_variables_of_its_runtime_c
     assert (await made_by(plane, "one"))["told"] == ["north", "--poll=1m", "--debug"]
     [revision] = (await plane.client.list(PROVIDER_REVISION)).items
     told = str((condition_of(revision, "RuntimeHealthy") or {})["message"])
-    assert "resources.limits.cpu (no process is held to a share" in told
+    assert "does not apply on this machine: livenessProbe" in told
 
 
 async def test_a_provider_with_objects_is_protected_if_a_gate_says_so(tmp_path: Path) -> None:

@@ -197,11 +197,12 @@ async def test_the_watch_of_a_kind_ends_with_the_last_usage_that_names_it() -> N
         await bench.client.create(nop("n"))
         created = await bench.client.create(usage("u", of=side("n"), reason="r"))
         await until_condition(bench.client, created, "Ready")
-        assert len(bench.plane.sources("usages")) == 3
+        kinds = 3  # of Usages
+        assert len(bench.plane.sources("usages")) == kinds + 1
         await deleted(bench, created)
         await until_gone(bench, created)
 
         async def unwatched() -> bool:
-            return len(bench.plane.sources("usages")) == 2
+            return len(bench.plane.sources("usages")) == kinds
 
         await eventually(unwatched, "only usages are watched")
