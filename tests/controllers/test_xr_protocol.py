@@ -65,7 +65,9 @@ async def test_an_unknown_severity_and_the_systems_own_conditions_never_reach_th
         for obj in (claim, xr):
             assert said(obj, "Told")[:2] == ("True", "Said")
             assert said(obj, "Synced")[0] == "True"
-            assert not [type_ for type_ in system[2:] if condition_of(obj, type_)]
+            assert not [type_ for type_ in ("Healthy", "UpToDate") if condition_of(obj, type_)]
+            assert "Lies" not in {each["reason"] for each in obj["status"]["conditions"]}
+        assert condition_of(claim, "Responsive") is None
         await platform.until_event(xr, "ComposeResources", "a result of unknown severity: what is this")
         await platform.until_event(xr, "ComposeResources", "for both")
         events = (await platform.client.list(EVENT, namespace=NAMESPACE)).items
