@@ -247,7 +247,7 @@ async def test_old_versions_warn_on_the_wire_and_say_what_to_use(
         "EnvironmentConfig": ["v1alpha1"],
         "CompositeResourceDefinition": ["v1"],
     }
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, logger="planform.client.transport"):
         for kind, versions in aliases.items():
             for version in versions:
                 obj = _example(kind, unique)

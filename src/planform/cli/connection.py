@@ -56,7 +56,7 @@ class Connected:
         if not found:
             hint = _nearest(name, [kind.plural for kind in kinds])
             raise UsageError(f'the control plane serves no kind "{word}"', hint=hint)
-        return found[0]
+        return min(found, key=_is_superseded)
 
     async def nearest_kind(self, wanted: GroupVersionKind) -> str:
         """A hint for who wrote an apiVersion and kind that are not served."""
@@ -64,6 +64,11 @@ class Connected:
         if served := [kind.api_version for kind in kinds if kind.kind == wanted.kind]:
             return f"{wanted.kind} is served in {', '.join(served)}"
         return _nearest(wanted.kind, [kind.kind for kind in kinds])
+
+
+def _is_superseded(kind: Kind) -> bool:
+    """Whether another group serves the same kind, and this one only for those who have objects of it."""
+    return (kind.group, kind.kind) == ("apiextensions.crossplane.io", "Usage")
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:

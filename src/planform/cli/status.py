@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from planform.api.kinds import Kind
-from planform.cli.connection import Connected, connection_options, run
+from planform.cli.connection import Connected, connection_options, hush_warnings, run
 from planform.cli.output import output_option, table, write_data
 from planform.errors import Forbidden, MethodNotAllowed, NotFound
 
@@ -19,6 +19,7 @@ from planform.errors import Forbidden, MethodNotAllowed, NotFound
 @connection_options
 def status(output: str, kubeconfig: Path | None, context: str) -> None:
     """Show whether a control plane runs, and what it holds. Exits with 1 if it cannot be reached."""
+    hush_warnings()
     found = run(kubeconfig, context, _look, timeout=10.0)
     if output != "table":
         write_data(found, output)
