@@ -172,7 +172,7 @@ class AuthorizedClient:
         return await self._client.delete_collection(gvk, namespace=namespace, labels=labels, fields=fields)
 
     def _place(self, obj: Object) -> tuple[str, str]:
-        """Where the verbs put it: what names no namespace is in the one called default."""
+        """Where the object says it is; a namespaced one without a namespace is refused by the verbs themselves."""
         metadata = obj.get("metadata") or {}
         return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
 

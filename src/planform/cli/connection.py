@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from planform.api.kinds import GroupVersionKind, Kind
+from planform.api.names import LEGACY_USAGE
 from planform.cli.places import find_kubeconfig
 from planform.clock import SystemClock
 from planform.errors import ServiceUnavailable, UsageError
@@ -68,7 +69,7 @@ class Connected:
 
 def _is_superseded(kind: Kind) -> bool:
     """Whether another group serves the same kind, and this one only for those who have objects of it."""
-    return (kind.group, kind.kind) == ("apiextensions.crossplane.io", "Usage")
+    return (kind.group, kind.kind) == (LEGACY_USAGE.group, LEGACY_USAGE.kind)
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
