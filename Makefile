@@ -1,4 +1,4 @@
-# The two commands that matter: `make demo` and `make test`. Both set up what they need.
+# The commands that matter: `make demo`, `make test` and `make test-all`. Each sets up what it needs.
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ SECONDS ?= 60
 SEED ?= 1
 FAILED := $(VENV)/failed-tests
 
-.PHONY: help install demo test test-long fuzz lint types bench release clean
+.PHONY: ui ui-test ui-dev screenshots help install demo test test-all test-long testbins testbins-ready fuzz lint types bench bench-full release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
@@ -18,7 +18,20 @@ install: $(STAMP)  ## put planform into .venv/bin/planform
 $(STAMP): pyproject.toml sdk/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { python=$(or $(PYTHON),$$(python3 tools/fastest_python.py)) && $$python -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ./sdk -e '.[dev,functions,starlark,kcl]'
+	@$(BIN)/python tools/ui.py build --if-possible
 	@touch $@
+
+ui: install  ## build the dashboard's page
+	@$(BIN)/python tools/ui.py build
+
+ui-test: install  ## the page's unit tests and types
+	@$(BIN)/python tools/ui.py test
+
+ui-dev: install  ## the page with hot reload; PLANFORM_DASHBOARD=http://127.0.0.1:PORT names a running dashboard
+	@$(BIN)/python tools/ui.py dev
+
+screenshots: ui  ## pictures of every screen, light and dark, in docs/images
+	@$(BIN)/python -m tests.browser.screenshots
 
 demo: install  ## start a control plane and watch it work
 	@$(BIN)/planform demo
@@ -26,12 +39,22 @@ demo: install  ## start a control plane and watch it work
 testbins: install
 	@$(BIN)/python tools/testbins.py ensure
 
-test: install lint types testbins  ## everything a change must pass
+testbins-ready: install
+	@$(BIN)/python tools/testbins.py ensure --ready
+
+# What fails beside the others is run once more, alone, to name what is flaky; with PLANFORM_FLAKY=fail that fails too.
+define run_suite
 	@rm -f $(FAILED)
-	PLANFORM_FAILED=$(FAILED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" || { \
+	PLANFORM_SUITE=$(1) PLANFORM_FAILED=$(FAILED) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" || { \
 	  test -s $(FAILED) || exit 1; \
-	  echo "== What failed beside the others is run once more, alone; a test that needs this is a test to mend. =="; \
-	  $(BIN)/python -m pytest -p no:xdist @$(FAILED); }
+	  PLANFORM_SUITE=$(1) $(BIN)/python tools/rerun.py $(FAILED); }
+endef
+
+test: install lint types testbins-ready  ## everything that needs only Python and ready programs, in ten minutes
+	$(call run_suite,quick)
+
+test-all: install testbins  ## what make test leaves out: the real API server, Go peers, containers, providers, slow cases
+	$(call run_suite,rest)
 
 test-long: install testbins  ## full enumerations
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600
@@ -56,8 +79,11 @@ release: install  ## wheels and their bill of materials, in dist/
 types: install  ## mypy --strict
 	$(BIN)/mypy
 
-bench: install testbins  ## benchmarks; each prints ratios
+bench: install testbins  ## all benchmarks at small sizes: one table, and a picture in bench/out/report.html
 	$(BIN)/python -m bench
+
+bench-full: install testbins  ## all benchmarks at full size
+	$(BIN)/python -m bench --full
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build

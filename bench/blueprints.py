@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from tests.harness.planes import embedded_bench
+from tests.harness.contexts import embedded_context
 
 from bench.report import Report
 from planform.api.kinds import Object
@@ -25,9 +25,9 @@ from planform.api.names import ACTION_SET, BLUEPRINT
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.catalogue import Ask, PhaseCatalogue
 from planform.blueprints.contract import PhaseContext, PhaseFunction
+from planform.blueprints.controller import ActionSetController
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.blueprints.versions import parse_versions
-from planform.controllers.actionsets import ActionSetController
 from planform.functions.resolution import Catalogue, Default, Request, Version, resolve
 
 VERSIONS = """
@@ -81,12 +81,12 @@ def action_set(number: int) -> Object:
 
 async def seconds_to_complete(count: int, phases: int, directory: Path) -> float:
     """From the first ActionSet's creation until the last one is complete."""
-    async with embedded_bench(directory) as bench:
-        client = bench.client
+    async with embedded_context(directory) as context:
+        client = context.client
         target = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "target", "namespace": "default"}}
         await client.create(target)
         await client.create(blueprint(phases))
-        ActionSetController(bench, catalogue()).start()
+        ActionSetController(context, catalogue()).start()
         left = count
         async with client.watch(ACTION_SET, send_initial_events=True) as changes:
             began = time.perf_counter()

@@ -114,10 +114,10 @@ def composition(edition: int) -> Object:
     }
 
 
-def xr(name: str, **machinery: Any) -> Object:
+def xr(name: str, **composition_fields: Any) -> Object:
     spec: Object = {"size": 1}
-    if machinery:
-        spec["crossplane"] = machinery
+    if composition_fields:
+        spec["crossplane"] = composition_fields
     return {
         "apiVersion": APP.api_version,
         "kind": APP.kind,
@@ -243,9 +243,9 @@ def total(found: dict[str, float], prefix: str) -> float:
 # -- what is measured
 
 
-async def in_parallel(work: Sequence[Any], most: int = AT_ONCE) -> None:
+async def in_parallel(work: Sequence[Any], maximum: int = AT_ONCE) -> None:
     """Run coroutines, so many at a time."""
-    turns = asyncio.Semaphore(most)
+    turns = asyncio.Semaphore(maximum)
 
     async def one(item: Any) -> None:
         async with turns:
@@ -437,8 +437,8 @@ async def new_revision(
     report: Report, server: Server, client: Client, names: list[str], pinned: list[str], alone: float
 ) -> None:
     [current] = await revision_names(client)
-    machinery = {"compositionUpdatePolicy": "Manual", "compositionRevisionRef": {"name": current}}
-    await in_parallel([client.create(xr(name, **machinery)) for name in pinned])
+    composition_fields = {"compositionUpdatePolicy": "Manual", "compositionRevisionRef": {"name": current}}
+    await in_parallel([client.create(xr(name, **composition_fields)) for name in pinned])
     await until_ready(client, set(pinned))
     await settle(server)
     before = {name: await client.get(APP, name, namespace="default") for name in pinned}

@@ -29,8 +29,6 @@ from bench.report import Report
 from bench.sdk import IN_FLIGHT, calls_a_second, made_object, one_object_request, served
 from planform.builtin.python import function as inline_python
 from planform.clock import SystemClock
-from planform.composition.pipeline import PipelineOutcome, resolver_for, run_pipeline
-from planform.composition.steps import parse_pipeline
 from planform.functions.cache import CacheOutcome, ResponseCache
 from planform.functions.endpoints import ClientTls, FixedEndpoints, Remote
 from planform.functions.grpc_transport import GrpcRunner
@@ -48,6 +46,8 @@ from planform.functions.values import (
     respond,
 )
 from planform.functions.wire import CallerCodec
+from planform.pipeline.pipeline import PipelineOutcome, resolver_for, run_pipeline
+from planform.pipeline.steps import parse_pipeline
 from planform_sdk.proto import v1
 
 STEPS = 7

@@ -38,7 +38,7 @@ from planform.packages.credentials import Credentials
 from planform.packages.layers import File
 from planform.packages.payloads import Payload, RuntimeKind
 from planform.packages.references import parse_reference
-from planform.packages.registry import Registry
+from planform.packages.registry import RegistryClient
 from planform.packages.xpkg import package_of
 
 APP = gvk("bench.example.org/v1", "App")
@@ -72,7 +72,7 @@ async def publish(address: str, directory: Path) -> str:
     blobs, repository = BlobStore(directory), f"{address}/bench/{NAME}"
     about = {"apiVersion": "meta.pkg.crossplane.io/v1", "kind": "Function", "metadata": {"name": NAME}}
     package = package_of([("meta", {**about, "spec": {"capabilities": ["composition"]}})])
-    async with Registry(blobs, Credentials()) as registry:
+    async with RegistryClient(blobs, Credentials()) as registry:
         for version in VERSIONS:
             ballast = Random(version).randbytes(MEGABYTES << 20)
             files = (

@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 
 from bench.report import Report
-from planform.cli.local_functions import catalogue_of, functions_from, running
-from planform.cli.render_inputs import FileReader, read_inputs
+from planform.cli.compositions.render_inputs import FileReader, read_inputs
+from planform.cli.functions.local import catalogue_of, functions_from, running
 from planform.clock import SystemClock
-from planform.composition.modes import pipeline_of
-from planform.composition.pipeline import resolver_for
-from planform.composition.render import Surroundings, render
+from planform.pipeline.modes import pipeline_of
+from planform.pipeline.pipeline import resolver_for
+from planform.pipeline.render import RenderContext, render
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "seven-steps"
 FILES = (EXAMPLE / "xr.yaml", EXAMPLE / "composition.yaml")
@@ -44,7 +44,7 @@ async def warm(rounds: int) -> float:
     functions = functions_from([], [f"{name}={name}" for name in sorted(names)])
     times = []
     async with running(functions) as runner:
-        around = Surroundings(resolver_for(catalogue_of(functions)), runner, FileReader([], {}), SystemClock())
+        around = RenderContext(resolver_for(catalogue_of(functions)), runner, FileReader([], {}), SystemClock())
         for _ in range(rounds):
             started = time.perf_counter()
             rendered = await render(xr, composition, [], around)

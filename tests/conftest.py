@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.harness.kubernetes import kubernetes_engine
+from tests.harness.programs import SUITE
+from tests.suites import QUICK, REST, split
 
 __all__ = ["kubernetes_engine", "pytest_collection_modifyitems", "pytest_terminal_summary"]
+
+COUNTS: pytest.StashKey[str] = pytest.StashKey()
+"""How many tests this run has, and how many the other suite."""
 
 settings.register_profile("planform", deadline=None)  # a busy machine breaks no law
 settings.load_profile("planform")
@@ -19,6 +25,34 @@ settings.load_profile("planform")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the tests of the suite that was asked for, and keep together what must run on one worker."""
+    _take_suite(config, items)
+    _keep_groups(config, items)
+
+
+def _take_suite(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the other suite runs; without a suite, everything stays."""
+    suite = os.environ.get(SUITE, "")
+    if suite not in (QUICK, REST):
+        return
+    both = split(items)
+    items[:] = both.of(suite)
+    config.hook.pytest_deselected(items=list(both.rest if suite == QUICK else both.quick))
+    counts = f"make test: {len(both.quick)} tests; make test-all: {len(both.rest)} more"
+    config.stash[COUNTS] = counts
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["counts"] = counts
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker counted is told by the process that has the terminal."""
+    counts = getattr(node, "workeroutput", {}).get("counts")
+    if counts:
+        node.config.stash[COUNTS] = counts
+
+
+def _keep_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of an xdist_group on one worker.
 
     pytest-xdist 3.8 tells the group by writing `_nodeid`, which pytest 9.2 no longer reads: without this every worker
@@ -37,6 +71,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
+    if counts := terminalreporter.config.stash.get(COUNTS, ""):
+        terminalreporter.write_line(counts)
     note_failed(terminalreporter)
 
 

@@ -45,7 +45,7 @@ WIRE_FORMS = {
     CRD + "JSONSchemaPropsOrBool": "either",
     CRD + "JSONSchemaPropsOrStringArray": "either",
 }
-"""Messages whose JSON is not an object with their fields; planform.machinery.kubeproto knows each form by its name.
+"""Messages whose JSON is not an object with their fields; planform.apimachinery.kubeproto knows each form by its name.
 
 Named lists, which Go writes as a message with nothing but `items`, are found by that.
 """

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from planform.api.kinds import Object
-from planform.cli.chart import find_chart, render
-from planform.machinery import yamlish
+from planform.apimachinery import yaml_loader
+from planform.cli.cluster.chart import find_chart, render
 
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "deploy" / "manifests"
@@ -34,7 +34,7 @@ def manifests() -> dict[Path, str]:
 
 def _text(objects: Iterable[Object]) -> str:
     head = "# Written by tools/deployment.py from deploy/helm/planform. Change the chart, then run it again.\n"
-    return head + "".join(f"---\n{yamlish.dump(obj)}" for obj in objects)
+    return head + "".join(f"---\n{yaml_loader.dump(obj)}" for obj in objects)
 
 
 def main(arguments: list[str]) -> int:

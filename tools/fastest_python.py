@@ -3,7 +3,8 @@
 
 Pythons of the same version differ by half and more, for some are built without the optimisations that distributions
 build theirs with. planform computes in one thread, so all it does takes as much longer. The builds do not tell reliably
-how they were made, so each is timed, for a fraction of a second.
+how they were made, so each is timed, for a fraction of a second of the CPU: beside other work the clock on the wall
+tells nothing.
 
 `PYTHON=... make install` chooses by hand. Runs on any Python 3, for `python3` may be too old for planform.
 """
@@ -29,17 +30,17 @@ class Value:
     def doubled(self):
         return 2 * self.number
 def work():
-    begun = time.perf_counter()
+    begun = time.process_time()
     for number in range(40000):
         held = {{"number": Value(number).doubled(), "inner": {{"name": "value"}}}}
         held.get("inner").get("name")
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 print(min(work() for _ in range(3)), sys.version.split()[0], os.path.realpath(sys.executable))
 """
 
 
 def timed(python: str) -> tuple[float, str, str] | None:
-    """Seconds for the probe, version and path; nothing for one that planform cannot be installed with."""
+    """CPU seconds for the probe, version and path; nothing for one that planform cannot be installed with."""
     try:
         told = subprocess.run(
             [python, "-I", "-c", _PROBE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=True

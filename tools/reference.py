@@ -27,12 +27,12 @@ import yaml
 
 from planform.api.builtin import BUILTIN_KINDS, kubernetes_version
 from planform.api.extensions import crds
-from planform.apiserver.wire import Limits
+from planform.apiserver.wire.http import Limits
 from planform.blueprints.discovery import function_list
 from planform.blueprints.functions import Policy
 from planform.blueprints.functions.policy import VARIABLES
 from planform.blueprints.shipped import shipped_catalogue
-from planform.cli.crossplane_flags import ALWAYS_ON
+from planform.cli.control_plane.crossplane_flags import ALWAYS_ON
 from planform.cli.main import root
 from planform.errors import ApiError, PlanformError
 from planform.features import FEATURES
@@ -382,6 +382,8 @@ def _field_rows(
     yield f"`{path}`" + ("*" if required else ""), _schema_type(schema), said
     if path.endswith("conditions[]") or (len(below) == 1 and not item):
         return
+    if below and not any(part.get("description") for part in below.values()):
+        return  # a part of a kind of Kubernetes', which has the words for it
     needed = schema.get("required") or item.get("required") or ()
     for name, part in below.items():
         yield from _field_rows(f"{path}.{name}", part, required=name in needed, kind=kind, shown=shown)
@@ -490,7 +492,20 @@ def _with_differences(page: str) -> str:
         for entry in sorted(entries, key=lambda entry: (entry["function"].split(", ")[0], entry["id"]))
     ]
     lines = _table(("id", "functions", "here", "because"), rows)
-    return _between_marks(page, DIFFERENCES, "built-in functions", lines)
+    page = _between_marks(page, DIFFERENCES, "built-in functions", lines)
+    return _between_marks(page, DIFFERENCES, "end-to-end tests", _end_to_end_tests())
+
+
+def _end_to_end_tests() -> Iterator[str]:
+    """How many of Crossplane's own tests apply, and why the others do not."""
+    suite = yaml.safe_load((ROOT / "tests" / "interop" / "crossplane_e2e" / "suite.yaml").read_text())
+    reasons = [(f"`{name}`", about["not"]) for name, about in sorted(suite.items()) if "not" in about]
+    yield (
+        f"Of the {len(suite)} tests of Crossplane's end-to-end suite {len(suite) - len(reasons)} apply, and pass"
+        f" unchanged against `planform up --ephemeral`. {len(reasons)} do not:"
+    )
+    yield ""
+    yield from _table(("test", "why it does not apply"), reasons)
 
 
 STATES: Final[Mapping[str, str]] = {"works": "works", "differs": "differs on purpose", "not": "not"}

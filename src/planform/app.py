@@ -1,4 +1,4 @@
-"""The one place that builds a control plane and hands its parts down."""
+"""The one place that builds a control plane from its parts."""
 
 from __future__ import annotations
 
@@ -7,64 +7,69 @@ import logging
 import resource
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from planform.api.kinds import Kind
-from planform.apiserver.acting import LocalRights, attributes_of
-from planform.apiserver.audit import AuditLog
-from planform.apiserver.authentication import Authentication
-from planform.apiserver.authorship import Authorship
-from planform.apiserver.bootstrap import ensure_bootstrap
-from planform.apiserver.chance import PooledSystemRandom
-from planform.apiserver.core import Core
-from planform.apiserver.documents import Documents, Mount
-from planform.apiserver.dynamic_admission.dispatch import DynamicAdmission
-from planform.apiserver.dynamic_admission.param_access import ParamAccessCheck
+from planform import admission
+from planform.api.kinds import GroupVersionKind, Kind, Object
+from planform.apiserver.admission.authorship import Authorship
+from planform.apiserver.admission.dynamic.dispatch import DynamicAdmission
+from planform.apiserver.admission.dynamic.param_access import ParamAccessCheck
+from planform.apiserver.admission.escalation import EscalationCheck
+from planform.apiserver.admission.webhook_calls import WebhookCalls
+from planform.apiserver.auth.acting import LocalRights, attributes_of
+from planform.apiserver.auth.audit import AuditLog
+from planform.apiserver.auth.authentication import Authentication
+from planform.apiserver.auth.bootstrap import ensure_bootstrap
+from planform.apiserver.auth.pki import Pki
+from planform.apiserver.auth.private_files import make_private_directory, write_private
+from planform.apiserver.auth.rbac import Rbac
+from planform.apiserver.auth.reviews import Reviews
+from planform.apiserver.auth.tokens import ServiceAccountTokens
+from planform.apiserver.crds.conversion import Webhooks
+from planform.apiserver.crds.registry import KindRegistry
 from planform.apiserver.engine import open_engine
-from planform.apiserver.escalation import EscalationCheck
-from planform.apiserver.handler import Handler, Observer, refusal
 from planform.apiserver.local import LocalClient
-from planform.apiserver.observing import RequestMetrics
-from planform.apiserver.offload import Offload
-from planform.apiserver.pki import Pki
-from planform.apiserver.private_files import make_private_directory, write_private
-from planform.apiserver.rbac import Rbac
-from planform.apiserver.requests import MASTERS
-from planform.apiserver.reviews import Reviews
-from planform.apiserver.tokens import ServiceAccountTokens
-from planform.apiserver.webhook_calls import WebhookCalls
-from planform.apiserver.webhooks import Webhooks
-from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
+from planform.apiserver.random_bytes import PooledSystemRandom
+from planform.apiserver.verbs.core import Core
+from planform.apiserver.verbs.requests import MASTERS
+from planform.apiserver.wire.handler import Authenticator, Handler, Observer, refusal
+from planform.apiserver.wire.http import HttpRequest, HttpResponse, HttpServer, Limits
+from planform.apiserver.wire.metrics import RequestMetrics
+from planform.apiserver.wire.nonresource import Mount, NonResourceEndpoints
+from planform.apiserver.wire.offload import Offload
 from planform.assembly import Controllers, Parts, open_controllers
 from planform.blueprints import FUNCTIONS_PREFIX, LOGS_PREFIX
+from planform.blueprints.actions import PhaseFunctions, blueprints_in
 from planform.client.kubeconfig import write_kubeconfig
+from planform.client.web_requests import Reach
 from planform.clock import Clock, SystemClock
-from planform.composition.composed_kinds import ComposedKinds
-from planform.composition.revisions import TOOL_LABELS
-from planform.composition.usages import USAGES_WEBHOOK
-from planform.controllers.actions import PhaseFunctions, blueprints_in
-from planform.controllers.engine import start_chores
-from planform.controllers.revision_guard import RevisionGuard
-from planform.controllers.shipped_functions import BuiltInUse
-from planform.controllers.usages import UsageGuard
-from planform.errors import UsageError, system_words
-from planform.features import FEATURES, FeatureGates
+from planform.compositions.admission import RevisionGuard
+from planform.compositions.revisions import TOOL_LABELS
+from planform.engine.controllers import start_builtin_controllers
+from planform.errors import NotFound, UsageError, system_words
+from planform.features import FEATURES, BuiltInUse, FeatureGates
 from planform.journal import serving
-from planform.memory import Searches, search_seldom
-from planform.reconcile.gate import Gate
-from planform.reconcile.plane import Plane, open_plane
+from planform.memory import IdleCollector, collect_seldom, keep_large_blocks_apart
+from planform.pipeline.running import builtin_schema
+from planform.preview import FUNCTION_DIFFS_PREFIX
+from planform.reconcile.limiter import ConcurrencyLimiter
+from planform.reconcile.manager import Manager, open_manager
 from planform.reconcile.sources import Watches
-from planform.rollout import FUNCTION_DIFFS_PREFIX
+from planform.rollouts.admission import RolloutGuard, revisions_in
+from planform.rollouts.gates.tools import rollout_reach
 from planform.sandbox.report import SandboxReport, configure
 from planform.store import Codec, Store, Synchronous, open_store, remove_abandoned
 from planform.telemetry.looplag import LoopLag
-from planform.telemetry.metrics import Registry
-from planform.telemetry.tracing import PassTracer, Tracer, open_telemetry_tracer
+from planform.telemetry.metrics import MetricsRegistry
+from planform.telemetry.tracing import PropagatingTracer, Tracer, open_telemetry_tracer
+from planform.usages.controller import UsageGuard
+from planform.usages.usages import USAGES_WEBHOOK
+from planform.xrs.composed_kinds import ComposedKinds
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +97,18 @@ class Settings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
+    rollout_reach: Reach = rollout_reach()  # noqa: RUF009  (frozen)
+    """How far gates and notifications of Rollouts may go beyond public addresses."""
     builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
     composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
+    kcl_modules: tuple[str, ...] = ()
+    """Registries, or beginnings of repositories, from which KCL programs may have modules."""
     unconfined_tasks: frozenset[str] = frozenset()
     """Namespaces whose tasks may run outside the sandbox."""
     activations: tuple[str, ...] = ("*",)
     """What the default activation policy activates; without any there is no such policy."""
     shortcuts: bool = True
-    """See `Workbench`."""
+    """See `ControllerContext`."""
     allow_unconfined_functions: bool = False
     function_network: str = "host"
     limits: Limits = field(default_factory=Limits)
@@ -114,10 +123,11 @@ class ControlPlane:
     started_in: float
     core: Core
     client: LocalClient
-    plane: Plane
-    metrics: Registry
+    manager: Manager
+    metrics: MetricsRegistry
     server: HttpServer
     controllers: Controllers
+    authenticator: Authenticator
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
@@ -137,8 +147,8 @@ async def open_control_plane(settings: Settings, *, clock: Clock | None = None) 
     An error, whether of the start or of the block, comes out as it is, though groups of tasks surround it.
     """
     try:
-        async with _opened(settings, clock) as plane:
-            yield plane
+        async with _opened(settings, clock) as control_plane:
+            yield control_plane
     except BaseExceptionGroup as group:
         raise alone(group) from None
 
@@ -154,7 +164,7 @@ def alone(error: BaseException) -> BaseException:
 async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[ControlPlane]:
     begun = time.perf_counter()
     clock = clock or SystemClock()
-    metrics = Registry()
+    metrics = MetricsRegistry()
     _show_features(settings.features, metrics)
     configure(allow_unconfined=settings.allow_unconfined_functions, function_network=settings.function_network)
     rng = PooledSystemRandom()
@@ -168,20 +178,25 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
         calls = WebhookCalls()
         core = _open_core(store, clock, stack, calls)
         rbac = Rbac(store)
-        usages = UsageGuard(said_by=USAGES_WEBHOOK)
+        usages = UsageGuard(webhook=USAGES_WEBHOOK)
         phase_functions = PhaseFunctions(
             data=directory,
             overlay=settings.phase_function_versions,
             look=blueprints_in(store),
             unconfined=settings.unconfined_tasks,
         )
-        core.admission = (
-            EscalationCheck(rbac, store),
-            ParamAccessCheck(rbac, store, core.registry),
-            Authorship(lambda user, access: rbac.allows(user, attributes_of(access))),
-            RevisionGuard(),
-            usages,
-            phase_functions,
+        core.admission = admission.chain(
+            {
+                admission.ESCALATION: EscalationCheck(rbac, store),
+                admission.PARAMETERS: ParamAccessCheck(rbac, store, core.registry),
+                admission.AUTHORSHIP: Authorship(lambda user, access: rbac.allows(user, attributes_of(access))),
+                admission.PIPELINES: RevisionGuard(schema_of=_schemas_in(core.registry)),
+                admission.ROLLOUTS: RolloutGuard(
+                    lambda user, access: rbac.allows(user, attributes_of(access)), revisions_in(store), clock
+                ),
+                admission.USAGES: usages,
+                admission.BLUEPRINTS: phase_functions,
+            }
         )
         client = LocalClient(core)
         await ensure_bootstrap(client)
@@ -191,27 +206,27 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
         tokens = ServiceAccountTokens(store, directory / "pki", clock=clock)
         address = _Address(settings.host)
         watches = await stack.enter_async_context(Watches(client, clock=clock, rng=rng, metrics=metrics))
-        plane = await stack.enter_async_context(open_plane(watches, clock=clock))
-        gate = Gate(4)
-        chores = start_chores(
+        manager = await stack.enter_async_context(open_manager(watches, clock=clock))
+        limiter = ConcurrencyLimiter(4)
+        builtin_controllers = start_builtin_controllers(
             core,
-            plane,
-            gate=gate,
+            manager,
+            limiter=limiter,
             rng=rng,
             metrics=metrics,
             event_ttl=settings.event_ttl,
             concurrency=settings.max_concurrent_reconciles,
             poll_interval=settings.poll_interval,
         )
-        stack.callback(chores.close)
+        stack.callback(builtin_controllers.close)
         controllers = await stack.enter_async_context(
             open_controllers(
                 Parts(
                     client=client,
-                    plane=plane,
+                    manager=manager,
                     clock=clock,
                     rng=rng,
-                    gate=gate,
+                    limiter=limiter,
                     metrics=metrics,
                     data=directory,
                     features=settings.features,
@@ -224,16 +239,18 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
                     server=lambda: f"https://{address}" if address.port else "",
                     phase_functions=phase_functions,
                     tool_labels=settings.tool_labels,
+                    rollout_reach=settings.rollout_reach,
                     builtin_functions=settings.builtin_functions,
                     webhook_calls=calls,
                     activations=settings.activations,
                     shortcuts=settings.shortcuts,
                     rights=LocalRights(core, rbac),
                     composed_kinds=settings.composed_kinds,
+                    kcl_modules=settings.kcl_modules,
                 )
             )
         )
-        stack.push_async_callback(plane.stop_all)  # before what reconciles use is closed
+        stack.push_async_callback(manager.stop_all)  # before what reconciles use is closed
 
         handler = await _handler(settings, core, rbac, pki, tokens, metrics, address, stack, _mounts(controllers))
         server = HttpServer(handler.handle, refusal, limits=settings.limits, tls=pki.tls_context())
@@ -245,7 +262,16 @@ async def _opened(settings: Settings, clock: Clock | None) -> AsyncIterator[Cont
         await stack.enter_async_context(_background(pki, tokens, clock, metrics))
         settle_process()
         yield ControlPlane(
-            url, kubeconfig, time.perf_counter() - begun, core, client, plane, metrics, server, controllers
+            url,
+            kubeconfig,
+            time.perf_counter() - begun,
+            core,
+            client,
+            manager,
+            metrics,
+            server,
+            controllers,
+            handler.authenticator,
         )
 
 
@@ -263,8 +289,9 @@ class AtRest:
 
 @asynccontextmanager
 async def open_at_rest(directory: Path) -> AsyncIterator[AtRest]:
-    """The engine of a stopped control plane, or of a new one, with its chores and without controllers or a server."""
-    clock, rng, metrics = SystemClock(), PooledSystemRandom(), Registry()
+    """The engine of a stopped control plane, or of a new one, with its built-in controllers only, and without a
+    server."""
+    clock, rng, metrics = SystemClock(), PooledSystemRandom(), MetricsRegistry()
     make_private_directory(directory)
     async with AsyncExitStack() as stack:
         settings = Settings(data=directory)
@@ -272,18 +299,20 @@ async def open_at_rest(directory: Path) -> AsyncIterator[AtRest]:
         core = _open_core(store, clock, stack, WebhookCalls())
         client = LocalClient(core)
         watches = await stack.enter_async_context(Watches(client, clock=clock, rng=rng))
-        plane = await stack.enter_async_context(open_plane(watches, clock=clock))
-        chores = start_chores(core, plane, gate=Gate(4), rng=rng, metrics=metrics)
-        stack.callback(chores.close)
+        manager = await stack.enter_async_context(open_manager(watches, clock=clock))
+        builtin_controllers = start_builtin_controllers(
+            core, manager, limiter=ConcurrencyLimiter(4), rng=rng, metrics=metrics
+        )
+        stack.callback(builtin_controllers.close)
         await ensure_bootstrap(client)
         yield AtRest(client, core)
 
 
-async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics: Registry) -> Store:
+async def _open_store(settings: Settings, directory: Path, clock: Clock, metrics: MetricsRegistry) -> Store:
     codec: Codec | None = None
     keys = directory / "pki" / "encryption.keys"
     if settings.encrypt_secrets or keys.exists():  # what was encrypted once must stay readable
-        from planform.apiserver.encryption import Encryption, add_key, load_keys
+        from planform.apiserver.auth.encryption import Encryption, add_key, load_keys
 
         make_private_directory(keys.parent)
         if not keys.exists():
@@ -310,7 +339,7 @@ async def _handler(
     rbac: Rbac,
     pki: Pki,
     tokens: ServiceAccountTokens,
-    metrics: Registry,
+    metrics: MetricsRegistry,
     address: _Address,
     stack: AsyncExitStack,
     mounts: Mapping[tuple[str, ...], Mount],
@@ -321,7 +350,7 @@ async def _handler(
     observers: list[Observer] = [RequestMetrics(metrics)]
     if settings.audit_log is not None:
         observers.append(await stack.enter_async_context(AuditLog(settings.audit_log, clock=core.clock)))
-    documents = Documents(
+    non_resource = NonResourceEndpoints(
         core,
         address=lambda: str(address),
         metrics=lambda opened: metrics.render(openmetrics=opened),
@@ -333,7 +362,7 @@ async def _handler(
     stack.push_async_callback(offload.close)
     return Handler(
         core,
-        documents,
+        non_resource,
         authenticator=authentication,
         authorizer=rbac,
         virtual=Reviews(clock=core.clock, rbac=rbac, tokens=tokens, authentication=authentication),
@@ -342,10 +371,23 @@ async def _handler(
     )
 
 
+def _schemas_in(registry: KindRegistry) -> Callable[[GroupVersionKind], Object | None]:
+    """The schemas of what is served at the moment."""
+
+    def schema_of(kind: GroupVersionKind) -> Object | None:
+        try:
+            served = registry.find(kind)
+        except NotFound:
+            return None
+        return builtin_schema(kind) if served.builtin or served.openapi is None else dict(served.openapi)
+
+    return schema_of
+
+
 def _tracer(settings: Settings, stack: AsyncExitStack) -> Tracer:
     """Traces go to a collector if one is named; else nothing is imported and nothing is kept."""
     if not settings.otlp_endpoint:
-        return PassTracer()
+        return PropagatingTracer()
     tracer = open_telemetry_tracer(settings.otlp_endpoint)
     stack.callback(tracer.close)
     return tracer
@@ -408,22 +450,24 @@ def _write_admin_kubeconfig(settings: Settings, directory: Path, pki: Pki, url: 
     return path
 
 
-def _show_features(features: FeatureGates, metrics: Registry) -> None:
+def _show_features(features: FeatureGates, metrics: MetricsRegistry) -> None:
     gauge = metrics.gauge("planform_feature_enabled", "Whether a feature gate is on.", ["name"])
     for name in FEATURES:
         gauge.labels(name).set(float(features.enabled(name)))
 
 
 @asynccontextmanager
-async def _background(pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metrics: Registry) -> AsyncIterator[None]:
-    """Certificate renewal and the loop-lag probe, for as long as the plane runs."""
-    searches = Searches()
+async def _background(
+    pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metrics: MetricsRegistry
+) -> AsyncIterator[None]:
+    """Certificate renewal and the loop-lag probe, for as long as the control plane runs."""
+    collector = IdleCollector()
     tasks = [
         asyncio.create_task(pki.keep_renewed(), name="certificate renewal"),
         asyncio.create_task(asyncio.to_thread(tokens.prepare), name="token key"),
-        asyncio.create_task(SandboxReport(metrics).tell(), name="which sandbox there is"),
+        asyncio.create_task(SandboxReport(metrics).run(), name="which sandbox there is"),
         asyncio.create_task(
-            LoopLag(metrics, clock, at_rest=searches.at_rest, at_work=searches.at_work).run(), name="loop lag"
+            LoopLag(metrics, clock, when_idle=collector.when_idle, when_busy=collector.when_busy).run(), name="loop lag"
         ),
     ]
     try:
@@ -435,8 +479,9 @@ async def _background(pki: Pki, tokens: ServiceAccountTokens, clock: Clock, metr
 
 
 def settle_process() -> None:
-    """Take the file descriptors we may have, and keep what start-up made out of the garbage collector's rounds."""
+    """Take the file descriptors we may have, and see to it that memory is given back and seldom searched."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else 65536, hard))
-    search_seldom()
+    keep_large_blocks_apart()
+    collect_seldom()

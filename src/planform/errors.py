@@ -56,7 +56,7 @@ def system_words(error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One complaint about one field, worded as Kubernetes words it.
+    """One error of one field, worded as Kubernetes words it.
 
     `field` is a path such as `spec.ports[0].name`; `reason` is a Status cause reason such as FieldValueRequired;
     `detail` is the text after the path, such as `Required value` or `Invalid value: "x": must be ...`.

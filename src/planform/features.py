@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Literal
 
 from planform.errors import UsageError
@@ -29,6 +30,13 @@ FEATURES: Final[Mapping[str, Feature]] = {
             "beta",
             "A pipeline step may choose a function revision by name or label, and several revisions may be active.",
             alias="enable-function-revision-selectors",
+        ),
+        Feature(
+            "CompositionFunctionsExtraResources",
+            True,
+            "stable",
+            "Functions may ask for resources and schemas that they are not sent; off, a step that needs any fails.",
+            alias="enable-composition-functions-extra-resources",
         ),
         Feature(
             "DenyExtraResourcesByDefault",
@@ -64,6 +72,13 @@ FEATURES: Final[Mapping[str, Feature]] = {
             "alpha",
             "A package that others need is raised or lowered to a version that fits, also if it was installed by hand.",
             alias="enable-dependency-version-downgrades",
+        ),
+        Feature(
+            "RevisionPerRuntimeConfig",
+            False,
+            "alpha",
+            "Another runtimeConfigRef makes another revision of a package, as in Crossplane; off, the revision of the"
+            " same content goes on and runs otherwise.",
         ),
         Feature(
             "BuiltInNopResources",
@@ -108,3 +123,11 @@ def parse_gates(texts: Iterable[str]) -> FeatureGates:
                 raise UsageError(f'feature gate "{part}" must be NAME=true or NAME=false')
             settings[name] = value.lower() == "true"
     return FeatureGates(settings)
+
+
+class BuiltInUse(StrEnum):
+    """For which packages of functions that we ship the built-in serves."""
+
+    ALWAYS = "always"
+    MATCHING = "matching"
+    NEVER = "never"

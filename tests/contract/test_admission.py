@@ -609,6 +609,58 @@ def _is_enforced(response: Response, name: str) -> bool:
     return name in response.text or any(name in warning for warning in response.warnings)
 
 
+@case("17-policy-types")
+def test_a_policy_tells_which_expressions_its_kinds_do_not_bear_out(engine: Engine) -> None:
+    name = engine.fresh("p")
+    rules = [
+        {
+            "apiGroups": ["apps"],
+            "apiVersions": ["v1"],
+            "resources": ["deployments", "replicasets", "deployments/scale"],
+            "operations": ["CREATE"],
+        },
+        {"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
+    ]
+    validations = [
+        {"expression": "object.spec.replicas > 1 && object.metadata.labels.size() < 9"},
+        {"expression": "object.replicas > 1", "messageExpression": "'is ' + object.spec.replicas"},
+        {"expression": "object.spec.strategy.type == 'Recreate'"},
+        {"expression": "variables.count > 'a'"},
+        {"expression": "object.spec.template.spec.containers.all(c, c.image.startsWith('x') || c.imago == 'y')"},
+    ]
+    spec = {
+        "matchConstraints": {"resourceRules": rules},
+        "validations": validations,
+        "variables": [{"name": "count", "expression": "object.spec.replicas"}],
+    }
+    path = f"{ADMISSION}/validatingadmissionpolicies/{name}"
+    engine.post(f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": name}, "spec": spec}).ok(201)
+    try:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "typeChecking" not in (found := engine.get(path).ok()).get("status", {}):
+            assert time.monotonic() < deadline, "the policy is not checked"
+            time.sleep(POLL_SECONDS)
+        told = {each["fieldRef"]: each["warning"] for each in found["status"]["typeChecking"]["expressionWarnings"]}
+        assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    finally:
+        engine.delete(path).ok()
+    assert sorted(told) == [
+        "spec.validations[1].expression",
+        "spec.validations[1].messageExpression",
+        "spec.validations[2].expression",
+        "spec.validations[3].expression",
+        "spec.validations[4].expression",
+    ]
+    undefined = "ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^"
+    assert told["spec.validations[1].expression"] == "\n".join(
+        f"apps/v1, Kind={kind}: {undefined}\n" for kind in ("Deployment", "ReplicaSet")
+    )
+    assert "Deployment" not in told["spec.validations[2].expression"], "which has a strategy"
+    assert "undefined field 'strategy'" in told["spec.validations[2].expression"]
+    assert "found no matching overload for '_>_' applied to '(int, string)'" in told["spec.validations[3].expression"]
+    assert told["spec.validations[4].expression"].count("undefined field 'imago'") == 2
+
+
 @case("17-policy", "17-policy-messages")
 def test_a_policy_refuses_in_its_own_words(engine: Engine, ns: str) -> None:
     spec = policy(

@@ -20,11 +20,11 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from planform.apimachinery import apply as ssa
+from planform.apimachinery.apply_fast_path import fast_apply
+from planform.apimachinery.patches import merge_patch
+from planform.apimachinery.typed import TypedError, compile_type
 from planform.errors import ApplyConflict
-from planform.machinery import apply as ssa
-from planform.machinery.patches import merge_patch
-from planform.machinery.restating import restate
-from planform.machinery.typed import TypedError, compile_type
 from tests.harness.kubernetes import RealKubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
@@ -171,19 +171,19 @@ def widget(name: str) -> Object:
     return {"apiVersion": VERSION, "kind": "Widget", "metadata": {"name": name, "namespace": "default"}}
 
 
-def some(chance: random.Random, choices: dict[str, Any], most: int) -> Object:
-    names = chance.sample(sorted(choices), chance.randint(0, min(most, len(choices))))
-    return {name: copy.deepcopy(chance.choice(choices[name])) for name in names}
+def some(rng: random.Random, choices: dict[str, Any], maximum: int) -> Object:
+    names = rng.sample(sorted(choices), rng.randint(0, min(maximum, len(choices))))
+    return {name: copy.deepcopy(rng.choice(choices[name])) for name in names}
 
 
-def random_widget(chance: random.Random, name: str) -> Object:
+def random_widget(rng: random.Random, name: str) -> Object:
     obj = widget(name)
-    if chance.random() < 0.9:
-        obj["spec"] = some(chance, CHOICES, 5)
-    if chance.random() < 0.4:
-        obj["metadata"] |= some(chance, METADATA, 2)
-    if chance.random() < 0.3:
-        obj["status"] = some(chance, STATUS, 2)
+    if rng.random() < 0.9:
+        obj["spec"] = some(rng, CHOICES, 5)
+    if rng.random() < 0.4:
+        obj["metadata"] |= some(rng, METADATA, 2)
+    if rng.random() < 0.3:
+        obj["status"] = some(rng, STATUS, 2)
     return obj
 
 
@@ -229,24 +229,24 @@ def without_times(obj: Object) -> Object:
 class Write:
     """One request, and what it must lead to."""
 
-    def __init__(self, chance: random.Random, name: str, live: Object | None) -> None:
+    def __init__(self, rng: random.Random, name: str, live: Object | None) -> None:
         self.live = live
-        self.subresource = "status" if live is not None and chance.random() < 0.2 else ""
+        self.subresource = "status" if live is not None and rng.random() < 0.2 else ""
         sorts = ["apply", "apply", "apply", "put", "merge"] if live is not None else ["apply", "post"]
-        self.sort = chance.choice(sorts)
-        self.manager = chance.choice("abc" if self.sort == "apply" else "auvw")
-        self.force = self.sort == "apply" and chance.random() < 0.5
-        self.body = random_widget(chance, name)
+        self.sort = rng.choice(sorts)
+        self.manager = rng.choice("abc" if self.sort == "apply" else "auvw")
+        self.force = self.sort == "apply" and rng.random() < 0.5
+        self.body = random_widget(rng, name)
         if self.sort == "put" and live is not None:
             kept = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
             self.body["metadata"] |= kept
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 self.body["spec"] = copy.deepcopy(live.get("spec", {})) | self.body.get("spec", {})
-            if chance.random() < 0.3 and live["metadata"].get("managedFields"):
-                self.body["metadata"]["managedFields"] = rewritten(chance, live["metadata"]["managedFields"])
+            if rng.random() < 0.3 and live["metadata"].get("managedFields"):
+                self.body["metadata"]["managedFields"] = rewritten(rng, live["metadata"]["managedFields"])
         if self.sort == "merge":
             self.body = {name: value for name, value in self.body.items() if name in ("spec", "status")}
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 self.body["metadata"] = {"managedFields": [{}]}
 
     def send(self, server: Server, name: str) -> tuple[int, Any]:
@@ -286,10 +286,10 @@ class Write:
         return f"{self.sort}{flags} by {self.manager}: {json.dumps(self.body)}\non: {json.dumps(self.live)}"
 
 
-def rewritten(chance: random.Random, entries: list[Object]) -> list[Object]:
+def rewritten(rng: random.Random, entries: list[Object]) -> list[Object]:
     """What a client that moves ownership writes back."""
     moved = copy.deepcopy(entries)
-    entry = chance.choice(moved)
+    entry = rng.choice(moved)
     if entry["operation"] == "Update":
         entry |= {"manager": "moved", "operation": "Apply"}
     elif len(moved) > 1:
@@ -323,10 +323,10 @@ def test_a_configuration_is_refused_in_the_words_of_the_real_server(server: Serv
 
 @pytest.mark.parametrize("seed", range(SEQUENCES))
 def test_a_sequence_of_writes_leads_where_the_real_server_leads(server: Server, seed: int) -> None:
-    chance, name = random.Random(seed), f"w{seed}"
+    rng, name = random.Random(seed), f"w{seed}"
     live: Object | None = None
     for _ in range(STEPS):
-        write = Write(chance, name, live)
+        write = Write(rng, name, live)
         code, answer = write.send(server, name)
         if code == 409:
             with pytest.raises(ApplyConflict) as refusal:
@@ -344,7 +344,7 @@ def test_a_sequence_of_writes_leads_where_the_real_server_leads(server: Server, 
         assert code in (200, 201), f"{answer}\n{write}"
         stamps = [item.get("time", "") for item in answer["metadata"].get("managedFields", ())]
         expected = write.expect(max(stamps, default=""))
-        if live is not None and ssa.same_but_bookkeeping(comparable(live), comparable(expected)):
+        if live is not None and ssa.same_but_server_metadata(comparable(live), comparable(expected)):
             timed = all("time" in item for item in live["metadata"].get("managedFields", ()))
             same_version = answer["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
             assert same_version or not timed, str(write)
@@ -402,14 +402,14 @@ def test_kubectl_takes_over_what_it_applied_from_the_client(
     assert comparable(mine) == comparable(answer)
 
 
-def with_other_values(chance: random.Random, value: Any, name: str = "") -> Any:
+def with_other_values(rng: random.Random, value: Any, name: str = "") -> Any:
     """The same fields, some of them with another text."""
     if isinstance(value, dict):
-        return {key: with_other_values(chance, below, key) for key, below in value.items()}
+        return {key: with_other_values(rng, below, key) for key, below in value.items()}
     if isinstance(value, list):
-        return [with_other_values(chance, item, name) for item in value]
+        return [with_other_values(rng, item, name) for item in value]
     keeps = name in ("apiVersion", "kind", "name", "namespace", "uid", "protocol", "set", "tags", "finalizers")
-    return chance.choice(("1", "2", value)) if isinstance(value, str) and not keeps else value
+    return rng.choice(("1", "2", value)) if isinstance(value, str) and not keeps else value
 
 
 def test_stating_the_same_fields_again_leads_where_the_real_server_leads(
@@ -418,19 +418,19 @@ def test_stating_the_same_fields_again_leads_where_the_real_server_leads(
     answers: list[bool] = []
 
     def counted(*args: Any) -> Any:
-        found = restate(*args)
+        found = fast_apply(*args)
         answers.append(found is not None)
         return found
 
-    monkeypatch.setattr(ssa, "restate", counted)
+    monkeypatch.setattr(ssa, "fast_apply", counted)
     for seed in range(20):
-        chance, name = random.Random(seed), f"again{seed}"
+        rng, name = random.Random(seed), f"again{seed}"
         configs: dict[str, Object] = {}
         live: Object | None = None
         for manager in "abababab":
             known = configs.get(manager) or configs.get("a")
-            config = with_other_values(chance, known) if known else random_widget(chance, name) | {"status": {}}
-            force = chance.random() < 0.6
+            config = with_other_values(rng, known) if known else random_widget(rng, name) | {"status": {}}
+            force = rng.random() < 0.6
             query = {"fieldManager": manager} | ({"force": "true"} if force else {})
             code, answer = server.call("PATCH", f"{widgets(name)}?{urlencode(query)}", config, APPLY)
             options: dict[str, Any] = {"node": NODE, "manager": manager, "api_version": VERSION, "now": ""}

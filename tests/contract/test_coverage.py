@@ -17,7 +17,7 @@ from tests.contract.engines import HERE
 ROWS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "rows.yaml").read_text())
 DIFFERENCES: list[dict[str, Any]] = yaml.safe_load((HERE / "differences.yaml").read_text())
 SPECIFICATION = Path(__file__).parents[3] / "shared" / "spec" / "kubernetes-api.md"
-MOST_DIFFERENCES = 10
+MAX_DIFFERENCES = 10
 
 
 def cases() -> Counter[str]:
@@ -54,7 +54,7 @@ def test_every_test_of_an_engine_names_its_rows() -> None:
 
 
 def test_differences_are_few_reasoned_and_used() -> None:
-    assert len(DIFFERENCES) <= MOST_DIFFERENCES
+    assert len(DIFFERENCES) <= MAX_DIFFERENCES
     for entry in DIFFERENCES:
         assert set(entry) == {"case", "kubernetes", "embedded", "reason"} and entry["reason"], entry
         assert entry["kubernetes"] != entry["embedded"], entry

@@ -17,8 +17,8 @@ import pytest
 
 from planform.api.builtin import BUILTIN_KINDS
 from planform.api.kinds import Kind, gvk
-from planform.apiserver import discovery, openapi, tables
-from planform.apiserver.registry import PrinterColumn
+from planform.apiserver.crds.registry import PrinterColumn
+from planform.apiserver.wire import discovery, openapi, tables
 from tests.harness.kubernetes import RealKubernetes
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]

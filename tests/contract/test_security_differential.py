@@ -19,17 +19,17 @@ from typing import Any
 import orjson
 import pytest
 
-from planform.apiserver.authentication import Authentication
-from planform.apiserver.bootstrap import ensure_bootstrap
-from planform.apiserver.documents import Documents
+from planform.apiserver.admission.escalation import EscalationCheck
+from planform.apiserver.auth.authentication import Authentication
+from planform.apiserver.auth.bootstrap import ensure_bootstrap
+from planform.apiserver.auth.rbac import Rbac
+from planform.apiserver.auth.reviews import Reviews
+from planform.apiserver.auth.tokens import ServiceAccountTokens
 from planform.apiserver.engine import open_engine
-from planform.apiserver.escalation import EscalationCheck
-from planform.apiserver.handler import Handler
 from planform.apiserver.local import LocalClient
-from planform.apiserver.rbac import Rbac
-from planform.apiserver.reviews import Reviews
-from planform.apiserver.tokens import ServiceAccountTokens
-from planform.apiserver.wire import HttpRequest
+from planform.apiserver.wire.handler import Handler
+from planform.apiserver.wire.http import HttpRequest
+from planform.apiserver.wire.nonresource import NonResourceEndpoints
 from planform.clock import SystemClock
 from planform.store import open_store
 from tests.harness.kubernetes import ADMIN_TOKEN, ISSUER, USER_TOKEN, RealKubernetes
@@ -292,7 +292,7 @@ STEPS = [
     ),
     made(LOCAL + "/rolebindings", binding("manager", "Role/manager", "mia")),
     Step(
-        "mia hands out what she holds",
+        "mia grants what she holds",
         "mia",
         "POST",
         LOCAL + "/roles",
@@ -300,7 +300,7 @@ STEPS = [
         compare="rules",
     ),
     Step(
-        "mia hands out more",
+        "mia grants more",
         "mia",
         "POST",
         LOCAL + "/roles",
@@ -420,7 +420,7 @@ async def handler(tmp_path: Path) -> AsyncIterator[Handler]:
         authentication = Authentication(clock=clock, authorizer=rbac, tokens=tokens, token_file=file)
         yield Handler(
             core,
-            Documents(core, address=lambda: "127.0.0.1", metrics=lambda _: ""),
+            NonResourceEndpoints(core, address=lambda: "127.0.0.1", metrics=lambda _: ""),
             authenticator=authentication,
             authorizer=rbac,
             virtual=Reviews(clock=clock, rbac=rbac, authentication=authentication, tokens=tokens),

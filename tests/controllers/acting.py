@@ -11,14 +11,14 @@ from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET, BLUEPRINT
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.catalogue import PhaseCatalogue
-from planform.blueprints.contract import PhaseContext, PhaseFunction, Surroundings, phase_function
+from planform.blueprints.contract import PhaseContext, PhaseEnvironment, PhaseFunction, phase_function
+from planform.blueprints.controller import ActionSetController
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.blueprints.versions import parse_versions
-from planform.controllers.actionsets import ActionSetController
-from planform.controllers.workbench import Workbench
 from planform.errors import NotFound
-from tests.harness.planes import eventually, read
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import eventually, read
 
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 SECRET = GroupVersionKind("", "v1", "Secret")
@@ -83,9 +83,9 @@ class Theatre:
     `Say` notes its text and gives it back; `Fail` fails with it; `Hold` tells that it began and waits to be released.
     """
 
-    def __init__(self, bench: Workbench, namespace: str) -> None:
-        self.bench = bench
-        self.client = bench.client
+    def __init__(self, context: ControllerContext, namespace: str) -> None:
+        self.context = context
+        self.client = context.client
         self.namespace = namespace
         self.calls: list[str] = []
         self.contexts: list[PhaseContext] = []
@@ -128,27 +128,27 @@ class Theatre:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, bench: Workbench, namespace: str, *more: Any, start: bool = True, **settings: Any
+        cls, context: ControllerContext, namespace: str, *more: Any, start: bool = True, **settings: Any
     ) -> AsyncIterator[Theatre]:
         """Make the namespace and start the controller with `more` functions beside its own."""
-        theatre = cls(bench, namespace)
-        await bench.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        theatre = cls(context, namespace)
+        await context.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         await theatre.create(CONFIG_MAP, "target", data={"colour": "red"})
         theatre.use(*more, start=start, **settings)
         try:
             yield theatre
         finally:
             theatre.released.set()
-            for obj in (await bench.client.list(ACTION_SET, namespace=namespace)).items:
+            for obj in (await context.client.list(ACTION_SET, namespace=namespace)).items:
                 with suppress(NotFound):
-                    await bench.client.delete(ACTION_SET, obj["metadata"]["name"], namespace=namespace)
+                    await context.client.delete(ACTION_SET, obj["metadata"]["name"], namespace=namespace)
 
     def use(self, *more: Any, start: bool = True, **settings: Any) -> None:
         """Run ActionSets with these functions from now on; what ran them before must have been stopped."""
         versions, release = settings.pop("versions", RELEASES), settings.pop("release", "0.1")
         known = catalogue(*self.functions(), *more, versions=versions, release=release)
-        settings.setdefault("here", Surroundings(engine="embedded"))
-        self.controller = ActionSetController(self.bench, known, **settings)
+        settings.setdefault("here", PhaseEnvironment(engine="embedded"))
+        self.controller = ActionSetController(self.context, known, **settings)
         if start:
             self.controller.start()
 

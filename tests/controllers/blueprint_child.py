@@ -12,23 +12,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from planform.blueprints.catalogue import PhaseCatalogue
-from planform.blueprints.contract import Surroundings
+from planform.blueprints.contract import PhaseEnvironment
+from planform.blueprints.controller import ActionSetController
 from planform.blueprints.functions import Policy, builtin_functions
 from planform.blueprints.registry import PhaseFunctionRegistry
-from planform.controllers.actionsets import ActionSetController
-from planform.controllers.workbench import Workbench
-from tests.harness.planes import embedded_bench
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import embedded_context
 
 
 @asynccontextmanager
-async def acting(directory: Path) -> AsyncIterator[Workbench]:
+async def acting(directory: Path) -> AsyncIterator[ControllerContext]:
     """An embedded control plane that runs ActionSets with the functions that come with it."""
     registry = PhaseFunctionRegistry(plugins=lambda: ())
     registry.register(builtin_functions(Policy(directories=(directory / "backups",))))
-    async with embedded_bench(directory / "data") as bench:
-        here = Surroundings(engine="embedded", data=directory / "data")
-        ActionSetController(bench, PhaseCatalogue(registry), here=here).start()
-        yield bench
+    async with embedded_context(directory / "data") as context:
+        here = PhaseEnvironment(engine="embedded", data=directory / "data")
+        ActionSetController(context, PhaseCatalogue(registry), here=here).start()
+        yield context
 
 
 async def main(directory: Path) -> None:

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITE_MANAGER, CONNECTION_SECRET_TYPE, EVENT
+from planform.claims.claims import Offer, offer_of, xr_name
+from planform.claims.controller import ClaimController, ClaimControllers, controller_name
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Patch, PatchType
-from planform.composition.claims import Offer, offer_of, xr_name
-from planform.composition.definitions import claim_crd, composite_crd
-from planform.controllers.claims import ClaimController, ClaimControllers, controller_name
-from planform.controllers.workbench import Workbench
+from planform.definitions.crds import claim_crd, composite_crd
 from planform.errors import AlreadyExists, NotFound
-from tests.harness.planes import eventually, read, until_condition
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import eventually, read, until_condition
 
 GROUP: Final = f"t{uuid.uuid4().hex[:8]}.example.org"
 NAME: Final = f"xdatabases.{GROUP}"
@@ -59,29 +59,29 @@ def xrd(*, referenceable: str = "v1", generation: int = 1, **spec: Any) -> Objec
 class Databases:
     """Databases are offered in one namespace; their claims are looked after."""
 
-    bench: Workbench
+    context: ControllerContext
     controllers: ClaimControllers
     namespace: str
     offer: Offer
 
     @property
     def client(self) -> Client:
-        return self.bench.client
+        return self.context.client
 
     def key(self, claim: Object) -> ObjectKey:
         return ObjectKey(self.namespace, claim["metadata"]["name"])
 
     def controller(self, client: Client | None = None) -> ClaimController:
         """A controller to be driven by hand."""
-        bench = self.bench if client is None else replace(self.bench, client=client)
-        return ClaimController(bench, self.offer, controller_name(NAME))
+        context = self.context if client is None else replace(self.context, client=client)
+        return ClaimController(context, self.offer, controller_name(NAME))
 
     async def stop(self) -> None:
         await self.controllers.stop(NAME)
 
     async def start(self, definition: Object | None = None) -> None:
         await self.controllers.start(definition or xrd())
-        await self.bench.plane.synced(controller_name(NAME))
+        await self.context.manager.synced(controller_name(NAME))
 
     async def claim(self, name: str, spec: Object | None = None, **metadata: Any) -> Object:
         kind = self.offer.claim
@@ -168,7 +168,7 @@ class Databases:
         return await self.compose(xr, spec={"writeConnectionSecretToRef": reference}, connectionDetails=details)
 
     async def events(self, claim: Object) -> list[tuple[str, str]]:
-        await self.bench.events.written()
+        await self.context.events.written()
         found = await self.client.list(EVENT, namespace=self.namespace)
         uid = claim["metadata"]["uid"]
         return [(event["type"], event["reason"]) for event in found.items if event["involvedObject"].get("uid") == uid]
@@ -203,9 +203,9 @@ def revision_of(obj: Object) -> str | None:
 
 
 @asynccontextmanager
-async def offered_databases(bench: Workbench, namespace: str) -> AsyncIterator[Databases]:
+async def offered_databases(context: ControllerContext, namespace: str) -> AsyncIterator[Databases]:
     """Databases in a namespace of their own, with their controller running; leaving takes away what was made."""
-    client = bench.client
+    client = context.client
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     for crd in (composite_crd(xrd()), claim_crd(xrd())):
         assert crd is not None
@@ -215,7 +215,7 @@ async def offered_databases(bench: Workbench, namespace: str) -> AsyncIterator[D
         except AlreadyExists:
             pass  # an earlier test on the same cluster
         await until_condition(client, {**crd, "metadata": {"name": crd["metadata"]["name"]}}, "Established")
-    databases = Databases(bench, ClaimControllers(bench), namespace, offer_of(xrd()))
+    databases = Databases(context, ClaimControllers(context), namespace, offer_of(xrd()))
     await databases.start()
     yield databases
     await databases.stop()

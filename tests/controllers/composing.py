@@ -11,14 +11,14 @@ from typing import Any
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.api.names import COMPOSITION_REVISION, EVENT, XRD
+from planform.api.xr import RESOURCE_NAME_ANNOTATION
 from planform.assembly import Controllers, Parts, open_controllers
 from planform.client.protocol import Client, Patch, PatchType
-from planform.composition.xr import RESOURCE_NAME_ANNOTATION
-from planform.controllers.workbench import Workbench
-from planform.reconcile.plane import open_plane
+from planform.reconcile.context import ControllerContext
+from planform.reconcile.manager import open_manager
 from planform.reconcile.sources import Watches
-from planform.telemetry.metrics import Registry
-from tests.harness.planes import all_controllers, condition_of, eventually, read, until_condition
+from planform.telemetry.metrics import MetricsRegistry
+from tests.harness.contexts import all_controllers, condition_of, eventually, read, until_condition
 
 NAMESPACE = "default"
 CONFIG_MAP = gvk("v1", "ConfigMap")
@@ -101,13 +101,13 @@ class Platform:
         listed = await self.client.list(COMPOSITION_REVISION, labels=f"crossplane.io/composition-name={name}")
         return sorted(listed.items, key=lambda each: each["spec"]["revision"])
 
-    def xr(self, name: str = "one", *, spec: Mapping[str, Any] | None = None, **machinery: Any) -> Object:
+    def xr(self, name: str = "one", *, spec: Mapping[str, Any] | None = None, **composition_fields: Any) -> Object:
         metadata = {"name": f"{name}-{self.unique}"}
         if self.namespace:
             metadata["namespace"] = NAMESPACE
         content = dict(spec or {})
-        if machinery:
-            content |= {"crossplane": machinery} if self.scope != "LegacyCluster" else machinery
+        if composition_fields:
+            content |= {"crossplane": composition_fields} if self.scope != "LegacyCluster" else composition_fields
         return {"apiVersion": self.kind.api_version, "kind": "App", "metadata": metadata, "spec": content}
 
     async def create(self, name: str = "one", **more: Any) -> Object:
@@ -207,35 +207,40 @@ class Platform:
 
 @asynccontextmanager
 async def a_platform(
-    bench: Workbench, unique: str, *, scope: str = "Namespaced", xrd: Mapping[str, Any] | None = None, **more: Any
+    context: ControllerContext,
+    unique: str,
+    *,
+    scope: str = "Namespaced",
+    xrd: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> AsyncIterator[Platform]:
     """A control plane on the bench's engine that serves the platform's API; `more` is for `all_controllers`."""
-    async with all_controllers(bench, **more) as controllers:
-        platform = Platform(bench.client, unique, scope=scope, controllers=controllers)
+    async with all_controllers(context, **more) as controllers:
+        platform = Platform(context.client, unique, scope=scope, controllers=controllers)
         await platform.define(**(xrd or {}))
         yield platform
 
 
 @asynccontextmanager
-async def a_process(bench: Workbench, unique: str, data: Path, **more: Any) -> AsyncIterator[Platform]:
+async def a_process(context: ControllerContext, unique: str, data: Path, **more: Any) -> AsyncIterator[Platform]:
     """A control plane with a memory of its own on the bench's engine; one after another are restarts of it."""
     async with (
-        Watches(bench.client, clock=bench.clock, rng=bench.rng) as watches,
-        open_plane(watches, clock=bench.clock) as plane,
+        Watches(context.client, clock=context.clock, rng=context.rng) as watches,
+        open_manager(watches, clock=context.clock) as manager,
         open_controllers(
             Parts(
-                client=bench.client,
-                plane=plane,
-                clock=bench.clock,
-                rng=bench.rng,
-                gate=bench.gate,
-                metrics=Registry(),
+                client=context.client,
+                manager=manager,
+                clock=context.clock,
+                rng=context.rng,
+                limiter=context.limiter,
+                metrics=MetricsRegistry(),
                 data=data,
                 **more,
             )
         ) as controllers,
     ):
-        yield Platform(bench.client, unique, controllers=controllers)
+        yield Platform(context.client, unique, controllers=controllers)
 
 
 async def becomes(check: Callable[[], Awaitable[object]], wanted: object, what: str) -> None:

@@ -1,4 +1,4 @@
-"""`bench`: a workbench on each engine. Each test starts the controllers it is about on `bench.plane`."""
+"""`context`: a ControllerContext on each engine. Each test starts the controllers it is about on `context.manager`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import embedded_context, kubernetes_context
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import embedded_bench, kubernetes_bench
 
 ENGINES = [
     "embedded",
@@ -18,7 +18,7 @@ ENGINES = [
 
 
 LONG_ON_KUBERNETES = pytest.mark.parametrize(
-    "bench",
+    "context",
     [
         "embedded",
         pytest.param(
@@ -31,14 +31,14 @@ LONG_ON_KUBERNETES = pytest.mark.parametrize(
 
 
 @pytest.fixture(params=ENGINES)
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Workbench]:
+async def context(request: pytest.FixtureRequest) -> AsyncIterator[ControllerContext]:
     if request.param == "kubernetes":
         cluster: RealKubernetes = request.getfixturevalue("kubernetes_engine")
-        async with kubernetes_bench(cluster) as bench:
-            yield bench
+        async with kubernetes_context(cluster) as context:
+            yield context
     else:
-        async with embedded_bench() as bench:
-            yield bench
+        async with embedded_context() as context:
+            yield context
 
 
 @pytest.fixture

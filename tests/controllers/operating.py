@@ -12,13 +12,13 @@ from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import CRON_OPERATION, EVENT, OPERATION, WATCH_OPERATION
 from planform.client.protocol import Patch, PatchType
 from planform.clock import timestamp
-from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
-from planform.controllers.workbench import Workbench
 from planform.functions.cache import ResponseCache
 from planform.functions.inprocess import InProcessRunner
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.values import FunctionRequest, FunctionResponse, Resource, Result, Severity, respond
-from tests.harness.planes import condition_of
+from planform.pipeline.running import ClientReader, Pipelines, SecretCredentials, resolver_of
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import condition_of
 
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 BOTH = frozenset({"composition", "operation"})
@@ -61,18 +61,18 @@ def wanting(*objects: Object, **fields: Any) -> Callable[[FunctionRequest], Func
     return answer
 
 
-def pipelines(bench: Workbench, *functions: Any, capabilities: frozenset[str] | None = BOTH) -> Pipelines:
+def pipelines(context: ControllerContext, *functions: Any, capabilities: frozenset[str] | None = BOTH) -> Pipelines:
     catalogue = Catalogue(
         Version(each.name, f"{each.name}-1", number=1, capabilities=capabilities, deterministic=each.deterministic)
         for each in functions
     )
     return Pipelines(
-        resolver=resolver_of(lambda: catalogue, bench.features),
+        resolver=resolver_of(lambda: catalogue, context.features),
         runner=InProcessRunner(functions),
-        reader=ClientReader(bench.client),
-        credentials=SecretCredentials(bench.client),
-        clock=bench.clock,
-        cache=ResponseCache(bench.clock),
+        reader=ClientReader(context.client),
+        credentials=SecretCredentials(context.client),
+        clock=context.clock,
+        cache=ResponseCache(context.clock),
     )
 
 
@@ -85,9 +85,9 @@ def operation(name: str, function: str, *, retry_limit: int | None = None, **ste
     return {"apiVersion": OPERATION.api_version, "kind": "Operation", "metadata": {"name": name}, "spec": spec}
 
 
-async def patched(bench: Workbench, obj: Object, body: Object, *, subresource: str = "") -> Object:
+async def patched(context: ControllerContext, obj: Object, body: Object, *, subresource: str = "") -> Object:
     metadata = obj["metadata"]
-    return await bench.client.patch(
+    return await context.client.patch(
         gvk_of(obj),
         metadata["name"],
         Patch(PatchType.MERGE, body),
@@ -96,9 +96,9 @@ async def patched(bench: Workbench, obj: Object, body: Object, *, subresource: s
     )
 
 
-async def stored(bench: Workbench, obj: Object) -> Object:
+async def stored(context: ControllerContext, obj: Object) -> Object:
     metadata = obj["metadata"]
-    return await bench.client.get(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
+    return await context.client.get(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
 
 
 def says(obj: Object, type_: str) -> tuple[str, str]:
@@ -107,14 +107,14 @@ def says(obj: Object, type_: str) -> tuple[str, str]:
     return condition.get("status", ""), condition.get("reason", "")
 
 
-async def operations(bench: Workbench) -> list[Object]:
-    return (await bench.client.list(OPERATION)).items
+async def operations(context: ControllerContext) -> list[Object]:
+    return (await context.client.list(OPERATION)).items
 
 
-async def said(bench: Workbench, about: Object) -> list[tuple[str, str, str]]:
+async def said(context: ControllerContext, about: Object) -> list[tuple[str, str, str]]:
     """Type, reason and message of the events about an object."""
-    await bench.events.written()
-    found = (await bench.client.list(EVENT, namespace="default")).items
+    await context.events.written()
+    found = (await context.client.list(EVENT, namespace="default")).items
     uid = about["metadata"]["uid"]
     return sorted(
         (event["type"], event["reason"], event["message"])
@@ -123,26 +123,26 @@ async def said(bench: Workbench, about: Object) -> list[tuple[str, str, str]]:
     )
 
 
-async def finish(bench: Workbench, name: str, status: str = "True", *, at: datetime = NOON) -> None:
+async def finish(context: ControllerContext, name: str, status: str = "True", *, at: datetime = NOON) -> None:
     condition = {
         "type": "Succeeded",
         "status": status,
         "reason": "PipelineSuccess" if status == "True" else "PipelineError",
         "lastTransitionTime": timestamp(at),
     }
-    found = await bench.client.get(OPERATION, name)
-    await patched(bench, found, {"status": {"conditions": [condition]}}, subresource="status")
+    found = await context.client.get(OPERATION, name)
+    await patched(context, found, {"status": {"conditions": [condition]}}, subresource="status")
 
 
 @asynccontextmanager
-async def swept(bench: Workbench, unique: str) -> AsyncIterator[Workbench]:
+async def swept(context: ControllerContext, unique: str) -> AsyncIterator[ControllerContext]:
     """Operations are cluster-scoped, and a test's functions are gone after it: nothing of it may stay."""
-    yield bench
-    for name in bench.plane.names:
+    yield context
+    for name in context.manager.names:
         if name.partition("/")[0] in ("operations", "cronoperations", "watchoperations"):
-            await bench.plane.stop(name)
+            await context.manager.stop(name)
     for kind in (CRON_OPERATION, WATCH_OPERATION, OPERATION):
-        await bench.client.delete_collection(kind)
-    for found in (await bench.client.list(CONFIG_MAP, namespace="default")).items:
+        await context.client.delete_collection(kind)
+    for found in (await context.client.list(CONFIG_MAP, namespace="default")).items:
         if found["metadata"]["name"].startswith(unique):
-            await bench.client.delete(CONFIG_MAP, found["metadata"]["name"], namespace="default")
+            await context.client.delete(CONFIG_MAP, found["metadata"]["name"], namespace="default")

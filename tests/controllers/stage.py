@@ -9,13 +9,13 @@ from typing import Any
 
 from planform.api.kinds import Object, gvk, gvk_of
 from planform.api.names import COMPOSITION_REVISION, CRD, FUNCTION_REVISION, XRD
+from planform.api.xr import RESOURCE_NAME_ANNOTATION
+from planform.apimachinery import yaml_loader
 from planform.client.protocol import Client, Patch, PatchType
-from planform.composition.xr import RESOURCE_NAME_ANNOTATION
-from planform.controllers.workbench import Workbench
 from planform.errors import AlreadyExists, NotFound
 from planform.journal.journal import Journal
-from planform.machinery import yamlish
-from tests.harness.planes import all_controllers, condition_of, eventually, read, until_condition
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import all_controllers, condition_of, eventually, read, until_condition
 
 ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -188,9 +188,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(bench: Workbench, **more: Any) -> AsyncIterator[Stage]:
-    async with all_controllers(bench, **more) as controllers:
-        stage = Stage(bench.client, controllers.journal)
+async def open_stage(context: ControllerContext, **more: Any) -> AsyncIterator[Stage]:
+    async with all_controllers(context, **more) as controllers:
+        stage = Stage(context.client, controllers.journal)
         yield stage
     await stage.close()
 
@@ -211,7 +211,7 @@ def mended(name: str, mends: Mapping[str, str]) -> Object:
     for wrong, right in mends.items():
         assert text.count(wrong) == 1, wrong
         text = text.replace(wrong, right)
-    found: Object = yamlish.load(text)
+    found: Object = yaml_loader.load(text)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET, BLUEPRINT, COMPOSITION, CRON_OPERATION, OPERATION, WATCH_OPERATION
 from planform.client.protocol import Patch, PatchType
 from planform.errors import Forbidden
-from tests.harness.planes import eventually, until_condition
+from tests.harness.contexts import eventually, until_condition
 from tests.harness.tenants import (
     CONFIG_MAP,
     RBAC,
@@ -155,6 +156,44 @@ async def test_a_team_runs_the_platforms_blueprint_with_the_rights_of_its_servic
     done = await tenants.run_blueprint("alice", name)
     assert done["status"]["state"] == "complete", said(done)
     assert await tenants.exists(made)
+
+
+async def test_a_right_that_was_taken_away_ends_the_run_before_its_next_phase(tenants: Tenants) -> None:
+    """The run waits in its first phase while the right to use the Blueprint goes."""
+    await tenants.service_account("waiter", rule("", "configmaps"))
+    signal, made = (obj(CONFIG_MAP, tenants.name(), tenants.team) for _ in range(2))
+    await tenants.admin.create(signal)
+    reference = {"apiVersion": "v1", "resource": "configmaps", "name": signal["metadata"]["name"]}
+    condition = {
+        "condition": '{{ eq .data.go "on" }}',
+        "objectReference": {**reference, "namespace": tenants.team},
+    }
+    wait = {"name": "wait", "func": "WaitV2", "args": {"timeout": "60s", "conditions": {"allOf": [condition]}}}
+    name, metadata = tenants.name("blueprint"), {"annotations": {SERVICE_ACCOUNT_ANNOTATION: "waiter"}}
+    actions = {"act": {"phases": [wait, kube_ops(made)]}}
+    await tenants.admin.create(obj(BLUEPRINT, name, tenants.team, actions=actions, metadata=metadata))
+    use = rule("cr.kanister.io", "blueprints", verbs=["use"], names=[name])
+    await tenants.grant("alice", use, namespace=tenants.team)
+    running = asyncio.create_task(tenants.run_blueprint("alice", name))
+    try:
+        await eventually(lambda: _is_waiting(tenants, name), "the run waits")
+        await tenants.revoke("alice", use, namespace=tenants.team)
+        go = Patch(PatchType.MERGE, {"data": {"go": "on"}})
+        await tenants.admin.patch(CONFIG_MAP, signal["metadata"]["name"], go, namespace=tenants.team)
+        ended = await running
+    finally:
+        running.cancel()
+    assert ended["status"]["state"] == "failed" and "cannot use blueprints" in said(ended), said(ended)
+    assert [each["state"] for each in ended["status"]["actions"][0]["phases"]] == ["complete", "failed"]
+    assert not await tenants.exists(made)
+
+
+async def _is_waiting(tenants: Tenants, blueprint: str) -> bool:
+    for found in (await tenants.admin.list(ACTION_SET, namespace=tenants.team)).items:
+        for action in (found.get("status") or {}).get("actions") or ():
+            if action["blueprint"] == blueprint and action["phases"][0]["state"] == "running":
+                return True
+    return False
 
 
 async def test_an_actionset_names_a_serviceaccount_that_its_author_may_impersonate(tenants: Tenants) -> None:

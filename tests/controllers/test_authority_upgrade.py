@@ -9,7 +9,7 @@ from planform.api.authors import author_of
 from planform.api.names import ACTION_SET, BLUEPRINT, COMPOSITION, COMPOSITION_REVISION
 from planform.app import Settings, open_control_plane
 from planform.client.protocol import Client, Patch, PatchType
-from tests.harness.planes import eventually, until_condition
+from tests.harness.contexts import eventually, until_condition
 from tests.harness.tenants import CONFIG_MAP, Tenants, obj, to_cluster_admin
 
 

@@ -13,21 +13,21 @@ from click.testing import CliRunner
 
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET, BLUEPRINT
+from planform.apimachinery import yaml_loader
 from planform.blueprints.action_status import OVER
 from planform.blueprints.catalogue import PhaseCatalogue
-from planform.blueprints.contract import Surroundings
+from planform.blueprints.contract import PhaseEnvironment
+from planform.blueprints.controller import ActionSetController
 from planform.blueprints.functions import Policy, builtin_functions
 from planform.blueprints.functions.markers import MARKER
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.cli.main import root
 from planform.client.kubeconfig import find_connection
 from planform.clock import SystemClock
-from planform.controllers.actionsets import ActionSetController
-from planform.controllers.workbench import Workbench
-from planform.machinery import yamlish
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import embedded_context, eventually, kubernetes_context, read
 from tests.harness.kubelet import POD, kubelet
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import embedded_bench, eventually, kubernetes_bench, read
 
 SERVICE_ACCOUNT = GroupVersionKind("", "v1", "ServiceAccount")
 
@@ -66,24 +66,24 @@ actions:
 """
 
 
-async def run(bench: Workbench, text: str, here: Surroundings) -> dict[str, Any]:
+async def run(context: ControllerContext, text: str, here: PhaseEnvironment) -> dict[str, Any]:
     """The status of an ActionSet of the blueprint, at its end, with the functions of this build."""
     registry = PhaseFunctionRegistry(plugins=lambda: ())
     registry.register(builtin_functions(Policy()))
-    ActionSetController(bench, PhaseCatalogue(registry), here=here).start()
+    ActionSetController(context, PhaseCatalogue(registry), here=here).start()
     kinds = {"apiVersion": "cr.kanister.io/v1alpha1", "metadata": {"name": "timer", "namespace": "default"}}
-    await bench.client.create({**kinds, "kind": "Blueprint", **yamlish.load(text.encode())})
+    await context.client.create({**kinds, "kind": "Blueprint", **yaml_loader.load(text.encode())})
     target = {"kind": "namespace", "name": "default", "namespace": "default"}
     action = {"name": "tail", "blueprint": "timer", "object": target}
-    await bench.client.create({**kinds, "kind": "ActionSet", "spec": {"actions": [action]}})
+    await context.client.create({**kinds, "kind": "ActionSet", "spec": {"actions": [action]}})
 
     async def over() -> Object | None:
-        found = await bench.client.get(ACTION_SET, "timer", namespace="default")
+        found = await context.client.get(ACTION_SET, "timer", namespace="default")
         return found if (found.get("status") or {}).get("state") in OVER else None
 
     status: dict[str, Any] = (await eventually(over, "the ActionSet is over"))["status"]
     for kind in (ACTION_SET, BLUEPRINT):
-        await bench.client.delete(kind, "timer", namespace="default")
+        await context.client.delete(kind, "timer", namespace="default")
     return status
 
 
@@ -96,11 +96,14 @@ async def test_as_it_is_printed_it_runs_in_the_pod_with_the_version_that_is_pinn
     script.write_text(f"""#!/bin/sh\necho '{MARKER} {{"key":"now","value":"noon"}}'\n""")
     script.chmod(0o755)
     connection = find_connection(clock=SystemClock(), path=kubernetes_engine.kubeconfig)
-    async with kubernetes_bench(kubernetes_engine) as bench, kubelet(kubernetes_engine, bench.client, unique) as node:
+    async with (
+        kubernetes_context(kubernetes_engine) as context,
+        kubelet(kubernetes_engine, context.client, unique) as node,
+    ):
         node.paths["/bin/tail_datetime.sh"] = script
-        await timer_runs(bench, unique)
-        status = await run(bench, PRINTED, Surroundings(engine="kubernetes", connection=connection))
-        await bench.client.delete(POD, "timer", namespace="default")
+        await timer_runs(context, unique)
+        status = await run(context, PRINTED, PhaseEnvironment(engine="kubernetes", connection=connection))
+        await context.client.delete(POD, "timer", namespace="default")
     assert status["state"] == "complete", status
     (phase,) = status["actions"][0]["phases"]
     assert (phase["func"], phase["funcVersion"], phase["resolution"]["source"]) == ("KubeExec", "v0.1.0", "Pin")
@@ -108,27 +111,27 @@ async def test_as_it_is_printed_it_runs_in_the_pod_with_the_version_that_is_pinn
     assert node.execs == [("timer", "timer", ["sh", "-c", "/bin/tail_datetime.sh\n"])]
 
 
-async def timer_runs(bench: Workbench, node: str) -> None:
+async def timer_runs(context: ControllerContext, node: str) -> None:
     """The pod that the blueprint means, on a node; there is no scheduler."""
 
     async def admitted() -> bool:
-        return await read(bench.client, SERVICE_ACCOUNT, "default", "default") is not None
+        return await read(context.client, SERVICE_ACCOUNT, "default", "default") is not None
 
     await eventually(admitted, "the namespace has its service account")
     spec = {"nodeName": node, "containers": [{"name": "timer", "image": "i"}]}
     metadata = {"name": "timer", "namespace": "default"}
-    await bench.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    await context.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     async def running() -> bool:
-        found = await bench.client.get(POD, "timer", namespace="default")
+        found = await context.client.get(POD, "timer", namespace="default")
         return bool((found.get("status") or {}).get("phase") == "Running")
 
     await eventually(running, "the pod runs")
 
 
 async def test_the_equivalent_runs_a_process_with_the_version_that_is_pinned(tmp_path: Path) -> None:
-    async with embedded_bench() as bench:
-        status = await run(bench, EQUIVALENT.replace("MARKER", MARKER), Surroundings(data=tmp_path))
+    async with embedded_context() as context:
+        status = await run(context, EQUIVALENT.replace("MARKER", MARKER), PhaseEnvironment(data=tmp_path))
     assert status["state"] == "complete", status
     (phase,) = status["actions"][0]["phases"]
     assert (phase["func"], phase["funcVersion"], phase["resolution"]["source"]) == ("KubeTask", "v0.1.0", "Pin")
@@ -136,8 +139,8 @@ async def test_the_equivalent_runs_a_process_with_the_version_that_is_pinned(tmp
 
 
 async def test_where_there_are_no_pods_it_fails_before_anything_starts_and_says_why() -> None:
-    async with embedded_bench() as bench:
-        status = await run(bench, PRINTED, Surroundings())
+    async with embedded_context() as context:
+        status = await run(context, PRINTED, PhaseEnvironment())
     assert (status["state"], status["errors"][0]["reason"]) == ("failed", "EngineNotSupported")
     assert "KubeExec v0.1.0" in status["error"]["message"]
     assert status["actions"][0]["phases"] == []

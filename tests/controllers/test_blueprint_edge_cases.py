@@ -1,7 +1,7 @@
 """The numbered edge cases of the Blueprint specification: where each is tested, and those that stand nowhere else.
 
 Functions that nobody versioned go on as they were when versions are added beside them; the last tests show that with
-one set of claims, made of the function alone and then again in the company of newer versions.
+one set of claims, made of the function alone and then again beside newer versions.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from planform.blueprints.arguments import Arguments
 from planform.blueprints.catalogue import Ask, PhaseCatalogue
 from planform.blueprints.children import child_of
 from planform.blueprints.contract import PhaseContext, PhaseFunction
+from planform.blueprints.controller import ActionSetController
 from planform.blueprints.discovery import answer
 from planform.blueprints.errors import PhaseFailed, VersionsInvalid
-from planform.client.informer import Change
-from planform.controllers.action_uses import FunctionUses
-from planform.controllers.actionsets import ActionSetController
+from planform.blueprints.uses import FunctionUses
+from planform.client.informer import InformerEvent
 from planform.functions.resolution import Catalogue, Request, Rule, Version, resolve
 from tests.controllers.acting import RELEASES, Theatre, action, catalogue, phase
+from tests.harness.contexts import embedded_context
 from tests.harness.edge_cases import Where, missing
-from tests.harness.planes import embedded_bench
 
 HERE: Final = "controllers/test_blueprint_edge_cases.py"
 VERSIONS: Final = "unit/test_blueprint_versions.py"
@@ -275,18 +275,18 @@ async def test_a_phase_that_is_tried_again_warns_once(unique: str, caplog: pytes
 
     dumps = [PhaseFunction(name="Dump", run=flaky), PhaseFunction(name="Dump", run=flaky, version="v0.1.0")]
     async with (
-        embedded_bench() as bench,
-        Theatre.open(bench, unique, *dumps, versions=file("v0.1.0", "Dump"), release="0.3") as theatre,
+        embedded_context() as context,
+        Theatre.open(context, unique, *dumps, versions=file("v0.1.0", "Dump"), release="0.3") as theatre,
     ):
         retry = {"limit": 2, "backoff": "1ms"}
         await theatre.blueprint({"b": action(phase("p", "Dump", funcVersion="v0.0.0", retry=retry))})
-        with caplog.at_level("WARNING", logger="planform.controllers.actionsets"):
+        with caplog.at_level("WARNING", logger="planform.blueprints.controller"):
             done = await theatre.run("b")
         assert done["status"]["actions"][0]["phases"][0]["attempts"] == 3
         (warning,) = done["status"]["warnings"]
         assert sum(warning["message"] in record.getMessage() for record in caplog.records) == 1
-        await bench.events.written()
-        events = (await bench.client.list(EVENT, namespace=unique)).items
+        await context.events.written()
+        events = (await context.client.list(EVENT, namespace=unique)).items
         assert sum(each["reason"] == "VersionDeprecated" and each.get("count", 1) for each in events) == 1
 
 
@@ -295,7 +295,7 @@ def test_discovery_tells_nothing_of_anybodys_objects() -> None:
     uses = FunctionUses()
     phases = [{"func": "Dump", "funcVersion": "v0.1.0", "args": {"password": "hush"}}]
     blueprint = {"metadata": {"name": "ledger", "namespace": "bank"}, "actions": {"a": {"phases": phases}}}
-    uses._blueprint(Change("ADDED", blueprint))
+    uses._blueprint(InformerEvent("ADDED", blueprint))
     known = catalogue(*versions_of("Dump", "v0.0.0", "v0.1.0", arguments=("password",)))
     for path in ("/v1/functions", "/v1/functions/Dump", "/v1/functions/Dump/versions/v0.1.0"):
         status, _, body = answer(known, path, {}, uses=uses)
@@ -318,9 +318,9 @@ async def test_another_try_keeps_its_version_over_a_promotion_and_another_run_do
             raise PhaseFailed("not yet")
 
     dumps = [PhaseFunction(name="Dump", run=promoted_meanwhile, version=each) for each in ("v0.0.0", "v0.1.0")]
-    async with embedded_bench() as bench, Theatre.open(bench, unique, start=False) as theatre:
+    async with embedded_context() as context, Theatre.open(context, unique, start=False) as theatre:
         known: PhaseCatalogue = catalogue(*theatre.functions(), *dumps, versions=file("v0.0.0", "Dump"))
-        ActionSetController(bench, known).start()
+        ActionSetController(context, known).start()
         await theatre.blueprint({"b": action(phase("p", "Dump", retry={"limit": 1, "backoff": "1ms"}))})
         for name in ("first", "second"):
             assert (await theatre.run("b", name=name))["status"]["state"] == "complete"
@@ -329,7 +329,7 @@ async def test_another_try_keeps_its_version_over_a_promotion_and_another_run_do
 
 async def test_two_actions_may_name_their_phases_alike(unique: str) -> None:
     """Case 16: within an ActionSet that runs both, each action sees its own phase."""
-    async with embedded_bench() as bench, Theatre.open(bench, unique) as theatre:
+    async with embedded_context() as context, Theatre.open(context, unique) as theatre:
         outputs = {"x": {"keyValue": {"a": "{{ .Phases.p.Output.text }}"}}}
         await theatre.blueprint(
             {name: action(phase("p", args={"text": name}), outputs=outputs) for name in ("one", "two")}
@@ -345,7 +345,10 @@ async def test_outputs_that_fit_alone_are_refused_when_they_no_longer_fit_togeth
     async def much(context: PhaseContext, args: Arguments) -> Mapping[str, Any]:
         return {"much": "x" * 400_000}
 
-    async with embedded_bench() as bench, Theatre.open(bench, unique, PhaseFunction(name="Much", run=much)) as theatre:
+    async with (
+        embedded_context() as context,
+        Theatre.open(context, unique, PhaseFunction(name="Much", run=much)) as theatre,
+    ):
         await theatre.blueprint({"b": action(*(phase(f"p{n}", "Much") for n in range(4)), defer=phase("d"))})
         done = await theatre.run("b")
         assert theatre.states(done) == ["complete", "complete", "failed", "pending", "complete"]
@@ -367,8 +370,8 @@ async def test_fifty_runs_keep_their_progress_apart(unique: str) -> None:
         raise PhaseFailed(f"stuck at {args.text('n')}")
 
     async with (
-        embedded_bench() as bench,
-        Theatre.open(bench, unique, PhaseFunction(name="Stuck", run=stuck)) as theatre,
+        embedded_context() as context,
+        Theatre.open(context, unique, PhaseFunction(name="Stuck", run=stuck)) as theatre,
     ):
         await theatre.blueprint({"b": action(phase("p", "Stuck", {"n": "{{ .Options.n }}"}))})
         submitted = [await theatre.submit(theatre.request("b", options={"n": str(n)})) for n in range(50)]
@@ -385,7 +388,7 @@ async def test_a_backup_of_before_a_promotion_is_restored_by_a_version_that_read
         PhaseFunction(name="Load", run=ran, reads={"Dump": "<0.1.0"}),
         PhaseFunction(name="Load", run=ran, version="v0.1.0", reads={"Dump": ">=0.1.0"}),
     ]
-    async with embedded_bench() as bench, Theatre.open(bench, unique, start=False) as theatre:
+    async with embedded_context() as context, Theatre.open(context, unique, start=False) as theatre:
         outputs = {"copy": {"keyValue": {"path": "/x"}}}
         await theatre.blueprint(
             {"backup": action(phase("a", "Dump"), outputs=outputs), "restore": action(phase("b", "Load"))}
@@ -393,7 +396,7 @@ async def test_a_backup_of_before_a_promotion_is_restored_by_a_version_that_read
         theatre.use(*functions, versions=file("v0.0.0", "Dump", "Load"), release="0.1")
         plain = await theatre.run("backup")
         hinted = await theatre.run(theatre.request("backup", preferredVersion="v0.0.0"))
-        await bench.plane.stop("actionsets")
+        await context.manager.stop("actionsets")
         theatre.use(*functions, versions=file("v0.1.0", "Dump", "Load"), release="0.2")
 
         refused = await theatre.run(child_of(plain, "restore")["spec"]["actions"][0])
@@ -420,19 +423,19 @@ async def politely(context: PhaseContext, args: Arguments) -> Mapping[str, Any]:
     return {**await Greet()(context, args), "politely": True}
 
 
-COMPANY: Final[dict[str, list[Any]]] = {
+OTHERS: Final[dict[str, list[Any]]] = {
     "alone": [Greet()],
     "beside a preview": [Greet(), PhaseFunction(name="Greet", run=politely, version="v0.1.0")],
     "beside a stable version": [Greet(), PhaseFunction(name="Greet", run=politely, version="v0.1.0", stable=True)],
 }
 
 
-@pytest.mark.parametrize("company", COMPANY)
+@pytest.mark.parametrize("others", OTHERS)
 async def test_a_function_without_versions_serves_its_users_as_before_when_versions_are_added(
-    company: str, unique: str
+    others: str, unique: str
 ) -> None:
     """Those who name no version, v0.0.0 by pin, and v0.0.0 or something unknown by hint; and those who err."""
-    async with embedded_bench() as bench, Theatre.open(bench, unique, *COMPANY[company]) as theatre:
+    async with embedded_context() as context, Theatre.open(context, unique, *OTHERS[others]) as theatre:
         args = {"name": "{{ .Object.metadata.name }}"}
         await theatre.blueprint(
             {

@@ -16,9 +16,9 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import ACTION_SET, BLUEPRINT, PROFILE, SECRET
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.blueprint_child import acting
-from tests.harness.planes import embedded_bench, eventually, read
+from tests.harness.contexts import embedded_context, eventually, read
 from tests.harness.postgres import DATABASE, Postgres, postgres
 from tests.harness.processes import dies_with_us
 from tests.harness.s3 import KEY, REGION, S3Server, s3_server
@@ -94,19 +94,21 @@ async def bucket() -> AsyncIterator[S3Server]:
         yield server
 
 
-async def create(bench: Workbench, kind: Any, name: str, **content: Any) -> Object:
+async def create(context: ControllerContext, kind: Any, name: str, **content: Any) -> Object:
     metadata = {"name": name, "namespace": "default"}
-    return await bench.client.create(
+    return await context.client.create(
         {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
     )
 
 
-async def run(bench: Workbench, database: Postgres, action: str, artifacts: Object | None = None) -> Object:
+async def run(context: ControllerContext, database: Postgres, action: str, artifacts: Object | None = None) -> Object:
     """Run an action of the blueprint to its end; gives the ActionSet's status."""
-    return await ending(bench, await submit(bench, database, action, artifacts))
+    return await ending(context, await submit(context, database, action, artifacts))
 
 
-async def submit(bench: Workbench, database: Postgres, action: str, artifacts: Object | None = None) -> Object:
+async def submit(
+    context: ControllerContext, database: Postgres, action: str, artifacts: Object | None = None
+) -> Object:
     request = {
         "name": action,
         "blueprint": "postgres",
@@ -122,14 +124,14 @@ async def submit(bench: Workbench, database: Postgres, action: str, artifacts: O
         **({"artifacts": artifacts} if artifacts else {}),
     }
     name = f"{action}-{'again' if artifacts else 'first'}"
-    return await create(bench, ACTION_SET, name, spec={"actions": [request]})
+    return await create(context, ACTION_SET, name, spec={"actions": [request]})
 
 
-async def ending(bench: Workbench, made: Object) -> Object:
+async def ending(context: ControllerContext, made: Object) -> Object:
     """The status of an ActionSet that is over."""
 
     async def ended() -> Object | None:
-        found = await read(bench.client, ACTION_SET, made["metadata"]["name"], "default")
+        found = await read(context.client, ACTION_SET, made["metadata"]["name"], "default")
         status: Object = (found or {}).get("status") or {}
         return status if status.get("state") in ("complete", "failed") else None
 
@@ -140,16 +142,16 @@ def encoded(**data: str) -> dict[str, str]:
     return {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
 
 
-async def prepare(bench: Workbench, database: Postgres, endpoint: str, tmp_path: Path) -> None:
+async def prepare(context: ControllerContext, database: Postgres, endpoint: str, tmp_path: Path) -> None:
     """The blueprint with its secrets, and a profile: a bucket at the endpoint, or a directory."""
-    await create(bench, SECRET, "login", data=encoded(password=database.password, key="backup key"))
-    await create(bench, SECRET, "bucket", data=encoded(id=KEY, secret=S3_SECRET))
+    await create(context, SECRET, "login", data=encoded(password=database.password, key="backup key"))
+    await create(context, SECRET, "bucket", data=encoded(id=KEY, secret=S3_SECRET))
     pair = {"idField": "id", "secretField": "secret", "secret": {"name": "bucket", "namespace": "default"}}
     location = {"type": "fileSystem", "path": str(tmp_path / "backups")}
     if endpoint:
         location = {"type": "s3Compliant", "bucket": "backups", "endpoint": endpoint, "region": REGION, "prefix": "pg"}
-    await create(bench, PROFILE, "place", location=location, credential={"type": "keyPair", "keyPair": pair})
-    await create(bench, BLUEPRINT, "postgres", actions=ACTIONS)
+    await create(context, PROFILE, "place", location=location, credential={"type": "keyPair", "keyPair": pair})
+    await create(context, BLUEPRINT, "postgres", actions=ACTIONS)
 
 
 @pytest.mark.parametrize("place", ["fileSystem", "s3Compliant"])
@@ -159,9 +161,9 @@ async def test_a_database_is_backed_up_destroyed_and_restored(
     database.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
     database.query(TABLES)
     before = database.query(SNAPSHOT)
-    async with acting(tmp_path) as bench:
-        await prepare(bench, database, bucket.url if place == "s3Compliant" else "", tmp_path)
-        done = await run(bench, database, "backup")
+    async with acting(tmp_path) as context:
+        await prepare(context, database, bucket.url if place == "s3Compliant" else "", tmp_path)
+        done = await run(context, database, "backup")
         assert done["state"] == "complete", done
         assert done["actions"][0]["phases"][0]["funcVersion"] == "v0.0.0"
         assert done["actions"][0]["deferPhase"]["state"] == "complete"
@@ -170,7 +172,7 @@ async def test_a_database_is_backed_up_destroyed_and_restored(
 
         database.query("DELETE FROM orders WHERE id % 3 = 0; UPDATE customers SET name = 'gone'; DROP VIEW big;")
         database.query("DROP TABLE orders CASCADE; ALTER TABLE customers DROP COLUMN photo;")
-        restored = await run(bench, database, "restore", {"database": artifact})
+        restored = await run(context, database, "restore", {"database": artifact})
         assert restored["state"] == "complete", restored
     assert database.query(SNAPSHOT) == before
     stored = b"".join(bucket.buckets["backups"].values()) if place == "s3Compliant" else _files(tmp_path / "backups")
@@ -190,16 +192,16 @@ def _files(directory: Path) -> bytes:
 async def test_a_restore_that_fails_leaves_the_database_as_it_was(database: Postgres, tmp_path: Path) -> None:
     database.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
     database.query(TABLES)
-    async with acting(tmp_path) as bench:
-        await create(bench, SECRET, "login", data=encoded(password=database.password, key="k"))
+    async with acting(tmp_path) as context:
+        await create(context, SECRET, "login", data=encoded(password=database.password, key="k"))
         location = {"type": "fileSystem", "path": str(tmp_path / "backups")}
-        await create(bench, PROFILE, "place", location=location, credential={})
-        await create(bench, BLUEPRINT, "postgres", actions=ACTIONS)
-        done = await run(bench, database, "backup")
+        await create(context, PROFILE, "place", location=location, credential={})
+        await create(context, BLUEPRINT, "postgres", actions=ACTIONS)
+        done = await run(context, database, "backup")
         # Something that the backup does not know depends on a table that it would replace.
         database.query("DELETE FROM orders; CREATE VIEW strange AS SELECT * FROM customers;")
         before = database.query(SNAPSHOT)
-        failed = await run(bench, database, "restore", done["actions"][0]["artifacts"])
+        failed = await run(context, database, "restore", done["actions"][0]["artifacts"])
     assert failed["state"] == "failed"
     assert "view public.strange depends on table" in failed["error"]["message"]
     assert database.password not in str(failed)
@@ -207,12 +209,12 @@ async def test_a_restore_that_fails_leaves_the_database_as_it_was(database: Post
 
 
 async def test_a_wrong_password_fails_the_backup_and_the_defer_phase_runs(database: Postgres, tmp_path: Path) -> None:
-    async with acting(tmp_path) as bench:
-        await create(bench, SECRET, "login", data=encoded(password="wrong", key="k"))
+    async with acting(tmp_path) as context:
+        await create(context, SECRET, "login", data=encoded(password="wrong", key="k"))
         location = {"type": "fileSystem", "path": str(tmp_path / "backups")}
-        await create(bench, PROFILE, "place", location=location, credential={})
-        await create(bench, BLUEPRINT, "postgres", actions=ACTIONS)
-        failed = await run(bench, database, "backup")
+        await create(context, PROFILE, "place", location=location, credential={})
+        await create(context, BLUEPRINT, "postgres", actions=ACTIONS)
+        failed = await run(context, database, "backup")
     assert failed["state"] == "failed"
     assert "password authentication failed" in failed["error"]["message"]
     assert failed["actions"][0]["deferPhase"]["state"] == "complete"
@@ -225,9 +227,9 @@ async def test_a_control_plane_killed_in_the_middle_of_a_backup_goes_on_with_it(
     database.query("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
     database.query(TABLES)
     before = database.query(SNAPSHOT)
-    async with embedded_bench(tmp_path / "data") as bench:
-        await prepare(bench, database, bucket.url, tmp_path)
-        made = await submit(bench, database, "backup")
+    async with embedded_context(tmp_path / "data") as context:
+        await prepare(context, database, bucket.url, tmp_path)
+        made = await submit(context, database, "backup")
     bucket.holds = "/chunks/"
     command = [sys.executable, "-m", "tests.controllers.blueprint_child", str(tmp_path)]
     child = await asyncio.to_thread(subprocess.Popen, dies_with_us(command), cwd=Path(__file__).parents[2])
@@ -238,12 +240,12 @@ async def test_a_control_plane_killed_in_the_middle_of_a_backup_goes_on_with_it(
         child.kill()
         await asyncio.to_thread(child.wait)
     bucket.holds = ""
-    async with acting(tmp_path) as bench:
-        done = await ending(bench, made)
+    async with acting(tmp_path) as context:
+        done = await ending(context, made)
         (phase,) = done["actions"][0]["phases"]
         assert (done["state"], phase["state"], done["actions"][0]["deferPhase"]["state"]) == ("complete",) * 3
         database.query("DROP TABLE orders CASCADE;")
-        restored = await run(bench, database, "restore", done["actions"][0]["artifacts"])
+        restored = await run(context, database, "restore", done["actions"][0]["artifacts"])
         assert restored["state"] == "complete", restored
     assert database.query(SNAPSHOT) == before
     assert len([key for key in bucket.buckets["backups"] if "/backups/" in key]) == 1

@@ -14,7 +14,7 @@ from planform.blueprints.contract import PhaseContext, PhaseFunction
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.model import CANCEL_ANNOTATION
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.acting import Theatre, action, phase
 
 pytestmark = pytest.mark.timeout(90)
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(90)
 # Several actions
 
 
-async def test_actions_run_side_by_side_and_are_kept_apart(bench: Workbench, unique: str) -> None:
+async def test_actions_run_side_by_side_and_are_kept_apart(context: ControllerContext, unique: str) -> None:
     met = asyncio.Barrier(2)
 
     async def meet(context: PhaseContext, args: Arguments) -> Mapping[str, Any]:
@@ -34,7 +34,7 @@ async def test_actions_run_side_by_side_and_are_kept_apart(bench: Workbench, uni
             raise PhaseFailed("bad luck")
         return {"text": args.text("text")}
 
-    async with Theatre.open(bench, unique, PhaseFunction(name="Meet", run=meet)) as theatre:
+    async with Theatre.open(context, unique, PhaseFunction(name="Meet", run=meet)) as theatre:
         outputs = {"x": {"keyValue": {"a": "{{ .Phases.p.Output.text }}"}}}
         await theatre.blueprint({"b": action(phase("p", "Meet", {"text": "{{ .Options.t }}"}), outputs=outputs)})
         done = await theatre.run(
@@ -48,8 +48,8 @@ async def test_actions_run_side_by_side_and_are_kept_apart(bench: Workbench, uni
         assert done["status"]["progress"]["percentCompleted"] == "75"
 
 
-async def test_actions_can_be_told_to_run_one_after_the_other(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_actions_can_be_told_to_run_one_after_the_other(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint(
             {
                 "one": action(phase("a", args={"text": "1"})),
@@ -63,7 +63,7 @@ async def test_actions_can_be_told_to_run_one_after_the_other(bench: Workbench, 
         assert done["status"]["state"] == "failed"
 
 
-async def test_fifty_runs_of_one_class_share_nothing(bench: Workbench, unique: str) -> None:
+async def test_fifty_runs_of_one_class_share_nothing(context: ControllerContext, unique: str) -> None:
     class Count:
         def __init__(self) -> None:
             self.seen: list[str] = []
@@ -75,7 +75,7 @@ async def test_fifty_runs_of_one_class_share_nothing(bench: Workbench, unique: s
             return {"seen": ",".join(self.seen)}
 
     function = PhaseFunction(name="Count", run=Count, arguments=("text",))
-    async with Theatre.open(bench, unique, function) as theatre:
+    async with Theatre.open(context, unique, function) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Count", {"text": "{{ .Options.n }}"}))})
         submitted = [await theatre.submit(theatre.request("b", options={"n": str(number)})) for number in range(50)]
         ended = [await theatre.ended(each) for each in submitted]
@@ -83,8 +83,8 @@ async def test_fifty_runs_of_one_class_share_nothing(bench: Workbench, unique: s
         assert seen == [f"{number},{number}" for number in range(50)]
 
 
-async def test_no_more_run_at_once_than_allowed_and_the_others_follow(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique, most_at_once=1) as theatre:
+async def test_no_more_run_at_once_than_allowed_and_the_others_follow(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique, max_at_once=1) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Hold", {"text": "x"}))})
         first = await theatre.submit("b")
         await asyncio.wait_for(theatre.held.wait(), 20)
@@ -98,7 +98,7 @@ async def test_no_more_run_at_once_than_allowed_and_the_others_follow(bench: Wor
 # Progress, time and further attempts
 
 
-async def test_progress_is_stored_while_a_phase_runs(bench: Workbench, unique: str) -> None:
+async def test_progress_is_stored_while_a_phase_runs(context: ControllerContext, unique: str) -> None:
     release = asyncio.Event()
 
     async def slow(context: PhaseContext, args: Arguments) -> None:
@@ -106,7 +106,7 @@ async def test_progress_is_stored_while_a_phase_runs(bench: Workbench, unique: s
         context.log("almost\nthere")
         await release.wait()
 
-    async with Theatre.open(bench, unique, PhaseFunction(name="Slow", run=slow)) as theatre:
+    async with Theatre.open(context, unique, PhaseFunction(name="Slow", run=slow)) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Slow"), phase("q"))})
         submitted = await theatre.submit("b")
         seen = await theatre.until(
@@ -130,7 +130,7 @@ async def test_progress_is_stored_while_a_phase_runs(bench: Workbench, unique: s
 
 
 async def test_a_phase_is_tried_again_as_often_as_it_says_and_with_the_same_version(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     tries: list[tuple[int, str]] = []
 
@@ -139,7 +139,7 @@ async def test_a_phase_is_tried_again_as_often_as_it_says_and_with_the_same_vers
         if len(tries) < 3:
             raise PhaseFailed("not yet")
 
-    async with Theatre.open(bench, unique, PhaseFunction(name="Flaky", run=flaky)) as theatre:
+    async with Theatre.open(context, unique, PhaseFunction(name="Flaky", run=flaky)) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Flaky", retry={"limit": 2, "backoff": "10ms"}))})
         done = await theatre.run("b")
         assert done["status"]["state"] == "complete"
@@ -147,8 +147,8 @@ async def test_a_phase_is_tried_again_as_often_as_it_says_and_with_the_same_vers
         assert done["status"]["actions"][0]["phases"][0]["attempts"] == 3
 
 
-async def test_a_phase_that_takes_too_long_is_ended(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_a_phase_that_takes_too_long_is_ended(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Hold", {"text": "x"}, timeout="50ms"), defer=phase("d"))})
         done = await theatre.run("b")
         assert theatre.cancelled == ["x"]
@@ -156,26 +156,28 @@ async def test_a_phase_that_takes_too_long_is_ended(bench: Workbench, unique: st
         assert theatre.states(done) == ["failed", "complete"]
 
 
-async def test_a_function_that_blocks_runs_beside_the_loop_and_hears_of_its_end(bench: Workbench, unique: str) -> None:
+async def test_a_function_that_blocks_runs_beside_the_loop_and_hears_of_its_end(
+    context: ControllerContext, unique: str
+) -> None:
     ended: list[bool] = []
 
     def block(context: PhaseContext, args: Arguments) -> None:
         context.progress(10)
         ended.append(context.stop.wait(20))
 
-    async with Theatre.open(bench, unique, PhaseFunction(name="Block", run=block)) as theatre:
+    async with Theatre.open(context, unique, PhaseFunction(name="Block", run=block)) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Block", timeout="100ms"))})
         done = await theatre.run("b")
         assert theatre.errors(done) == [("p", "PhaseTimedOut")]
         assert ended == [True]
 
 
-async def test_events_tell_the_story_of_a_run(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_events_tell_the_story_of_a_run(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": action(phase("a"), phase("x", "Fail"), defer=phase("d"))})
         await theatre.run("b")
-        await bench.events.written()
-        events = (await bench.client.list(EVENT, namespace=unique)).items
+        await context.events.written()
+        events = (await context.client.list(EVENT, namespace=unique)).items
         assert {each["reason"] for each in events if each["involvedObject"].get("kind") == "ActionSet"} == {
             "Started Action",
             "Started Phase",
@@ -191,14 +193,14 @@ async def test_events_tell_the_story_of_a_run(bench: Workbench, unique: str) -> 
 # Deletion
 
 
-async def test_deleting_ends_the_phase_and_waits_for_the_defer_phase(bench: Workbench, unique: str) -> None:
+async def test_deleting_ends_the_phase_and_waits_for_the_defer_phase(context: ControllerContext, unique: str) -> None:
     cleaned = asyncio.Event()
 
     async def clean(context: PhaseContext, args: Arguments) -> None:
         theatre.calls.append("clean")
         await cleaned.wait()
 
-    async with Theatre.open(bench, unique, PhaseFunction(name="Clean", run=clean)) as theatre:
+    async with Theatre.open(context, unique, PhaseFunction(name="Clean", run=clean)) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Hold", {"text": "x"}), defer=phase("d", "Clean"))})
         submitted = await theatre.submit("b")
         await asyncio.wait_for(theatre.held.wait(), 20)
@@ -212,13 +214,13 @@ async def test_deleting_ends_the_phase_and_waits_for_the_defer_phase(bench: Work
         await theatre.gone(submitted)
 
 
-async def test_deleting_waits_for_the_defer_phase_only_so_long(bench: Workbench, unique: str) -> None:
+async def test_deleting_waits_for_the_defer_phase_only_so_long(context: ControllerContext, unique: str) -> None:
     async def forever(context: PhaseContext, args: Arguments) -> None:
         theatre.calls.append("forever")
         await asyncio.Event().wait()
 
     function = PhaseFunction(name="Forever", run=forever)
-    async with Theatre.open(bench, unique, function, grace=0.3) as theatre:
+    async with Theatre.open(context, unique, function, grace=0.3) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Hold", {"text": "x"}), defer=phase("d", "Forever"))})
         submitted = await theatre.submit("b")
         await asyncio.wait_for(theatre.held.wait(), 20)
@@ -227,8 +229,8 @@ async def test_deleting_waits_for_the_defer_phase_only_so_long(bench: Workbench,
         assert theatre.calls == ["x", "forever"]
 
 
-async def test_a_new_actionset_of_the_same_name_is_another_one(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_a_new_actionset_of_the_same_name_is_another_one(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Hold", {"text": "x"}), defer=phase("d"))})
         first = await theatre.submit("b", name="same")
         await asyncio.wait_for(theatre.held.wait(), 20)
@@ -241,15 +243,15 @@ async def test_a_new_actionset_of_the_same_name_is_another_one(bench: Workbench,
 
 
 async def test_an_actionset_whose_finalizer_is_taken_away_is_still_cleaned_up_after(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint(
             {"b": action(phase("p", "Hold", {"text": "x"}), defer=phase("d", args={"text": "bye"}))}
         )
         submitted = await theatre.submit("b")
         await asyncio.wait_for(theatre.held.wait(), 20)
-        await bench.client.patch(
+        await context.client.patch(
             ACTION_SET,
             submitted["metadata"]["name"],
             Patch(PatchType.MERGE, {"metadata": {"finalizers": None}}),
@@ -261,7 +263,7 @@ async def test_an_actionset_whose_finalizer_is_taken_away_is_still_cleaned_up_af
 
 
 async def test_a_function_that_does_not_mind_being_cancelled_is_the_last_of_its_action(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     async def stubborn(context: PhaseContext, args: Arguments) -> None:
         theatre.held.set()
@@ -270,7 +272,7 @@ async def test_a_function_that_does_not_mind_being_cancelled_is_the_last_of_its_
         except asyncio.CancelledError:
             return
 
-    async with Theatre.open(bench, unique, PhaseFunction(name="Stubborn", run=stubborn)) as theatre:
+    async with Theatre.open(context, unique, PhaseFunction(name="Stubborn", run=stubborn)) as theatre:
         await theatre.blueprint(
             {"b": action(phase("p", "Stubborn"), phase("q"), defer=phase("d", args={"text": "bye"}))}
         )
@@ -281,8 +283,8 @@ async def test_a_function_that_does_not_mind_being_cancelled_is_the_last_of_its_
         assert theatre.calls == ["bye"]
 
 
-async def test_an_actionset_can_be_cancelled_and_kept(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_an_actionset_can_be_cancelled_and_kept(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint(
             {"b": action(phase("p", "Hold", {"text": "x"}), defer=phase("d", args={"text": "bye"}))}
         )
@@ -290,7 +292,7 @@ async def test_an_actionset_can_be_cancelled_and_kept(bench: Workbench, unique: 
         await asyncio.wait_for(theatre.held.wait(), 20)
         body = {"metadata": {"annotations": {CANCEL_ANNOTATION: "true"}}}
         name = submitted["metadata"]["name"]
-        await bench.client.patch(ACTION_SET, name, Patch(PatchType.MERGE, body), namespace=unique)
+        await context.client.patch(ACTION_SET, name, Patch(PatchType.MERGE, body), namespace=unique)
         done = await theatre.ended(submitted)
         assert theatre.states(done) == ["failed", "complete"]
         assert (theatre.errors(done), theatre.calls) == ([("p", "Cancelled")], ["x", "bye"])
@@ -306,23 +308,23 @@ async def test_an_actionset_can_be_cancelled_and_kept(bench: Workbench, unique: 
 # What others do meanwhile
 
 
-async def test_a_run_goes_by_the_blueprint_as_it_was(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_a_run_goes_by_the_blueprint_as_it_was(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         blueprint = await theatre.blueprint(
             {"b": action(phase("p", "Hold", {"text": "x"}), phase("q", args={"text": "old"}))}
         )
         submitted = await theatre.submit("b")
         await asyncio.wait_for(theatre.held.wait(), 20)
         blueprint["actions"] = {"b": action(phase("q", args={"text": "new"}))}
-        await bench.client.update(blueprint)
-        await bench.client.delete(BLUEPRINT, "blueprint", namespace=unique)
+        await context.client.update(blueprint)
+        await context.client.delete(BLUEPRINT, "blueprint", namespace=unique)
         theatre.released.set()
         done = await theatre.ended(submitted)
         assert (done["status"]["state"], theatre.calls) == ("complete", ["x", "old"])
 
 
-async def test_a_storm_of_writes_by_others_does_not_stop_a_run(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_a_storm_of_writes_by_others_does_not_stop_a_run(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": action(*(phase(f"p{number}") for number in range(10)))})
         submitted = await theatre.submit("b")
         name = submitted["metadata"]["name"]
@@ -330,7 +332,7 @@ async def test_a_storm_of_writes_by_others_does_not_stop_a_run(bench: Workbench,
         async def disturb() -> None:
             for number in range(50):
                 body = {"metadata": {"labels": {"disturbed": str(number)}}}
-                await bench.client.patch(ACTION_SET, name, Patch(PatchType.MERGE, body), namespace=unique)
+                await context.client.patch(ACTION_SET, name, Patch(PatchType.MERGE, body), namespace=unique)
 
         await disturb()
         done = await theatre.ended(submitted)

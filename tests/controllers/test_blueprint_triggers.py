@@ -8,8 +8,8 @@ from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET, BLUEPRINT, CRON_OPERATION, OPERATION, WATCH_OPERATION
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import VirtualClock
-from planform.controllers.workbench import Workbench
-from tests.harness.planes import all_controllers, embedded_bench, eventually, until_condition
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import all_controllers, embedded_context, eventually, until_condition
 
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 NAMESPACE = GroupVersionKind("", "v1", "Namespace")
@@ -89,10 +89,12 @@ async def texts_copied(client: Client, namespace: str, count: int) -> list[str]:
     return sorted(phase["output"]["text"] for phase in phases)
 
 
-async def test_each_change_of_a_watched_object_leads_to_an_actionset_on_it(bench: Workbench, unique: str) -> None:
-    client = bench.client
+async def test_each_change_of_a_watched_object_leads_to_an_actionset_on_it(
+    context: ControllerContext, unique: str
+) -> None:
+    client = context.client
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
-    async with all_controllers(bench):
+    async with all_controllers(context):
         await client.create(blueprint(unique))
         await client.create(notes(unique, "first", watched=unique))
         watch = await client.create(
@@ -117,8 +119,8 @@ async def test_each_change_of_a_watched_object_leads_to_an_actionset_on_it(bench
 
 async def test_an_actionset_is_made_when_the_clock_says_so_and_once() -> None:
     clock = VirtualClock(ALMOST_TWO)
-    async with embedded_bench(clock=clock) as bench, all_controllers(bench):
-        client = bench.client
+    async with embedded_context(clock=clock) as context, all_controllers(context):
+        client = context.client
         await client.create(blueprint("default"))
         await client.create(notes("default", "nightly"))
         cron = await client.create(

@@ -10,15 +10,17 @@ import pytest
 from planform.api.names import EVENT
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, PhaseFunction, phase_function
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.acting import AGED, DUMPS, TWO_VERSIONS, Theatre, action, phase, version_of
 
 pytestmark = pytest.mark.timeout(90)
 
 
-async def test_the_status_says_which_version_ran_and_which_rule_chose_it(bench: Workbench, unique: str) -> None:
+async def test_the_status_says_which_version_ran_and_which_rule_chose_it(
+    context: ControllerContext, unique: str
+) -> None:
     both = {"path": "/", "format": "x"}
-    async with Theatre.open(bench, unique, *DUMPS, versions=TWO_VERSIONS) as theatre:
+    async with Theatre.open(context, unique, *DUMPS, versions=TWO_VERSIONS) as theatre:
         await theatre.blueprint(
             {
                 "b": action(
@@ -49,9 +51,9 @@ async def test_the_status_says_which_version_ran_and_which_rule_chose_it(bench: 
 
 
 async def test_a_hint_is_followed_by_the_functions_that_know_it_and_told_for_the_others(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with Theatre.open(bench, unique, *DUMPS, versions=TWO_VERSIONS) as theatre:
+    async with Theatre.open(context, unique, *DUMPS, versions=TWO_VERSIONS) as theatre:
         await theatre.blueprint(
             {"b": action(phase("a", "Dump", {"path": "/", "format": "x"}), phase("b"), phase("c"), phase("d"))}
         )
@@ -62,8 +64,8 @@ async def test_a_hint_is_followed_by_the_functions_that_know_it_and_told_for_the
         assert codes == [("VersionPreview", "Dump", "a"), ("HintNotAvailable", "Say", "b")]
 
 
-async def test_arguments_are_those_of_the_version_that_runs(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique, *DUMPS, versions=TWO_VERSIONS) as theatre:
+async def test_arguments_are_those_of_the_version_that_runs(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique, *DUMPS, versions=TWO_VERSIONS) as theatre:
         args = {"path": "/", "level": 3}
         await theatre.blueprint(
             {
@@ -79,7 +81,9 @@ async def test_arguments_are_those_of_the_version_that_runs(bench: Workbench, un
         ]
 
 
-async def test_a_version_may_render_its_arguments_itself_where_another_does_not(bench: Workbench, unique: str) -> None:
+async def test_a_version_may_render_its_arguments_itself_where_another_does_not(
+    context: ControllerContext, unique: str
+) -> None:
     async def raw(context: PhaseContext, args: Arguments) -> Mapping[str, Any]:
         return {"raw": args["text"], "rendered": context.render(args["text"])}
 
@@ -87,7 +91,7 @@ async def test_a_version_may_render_its_arguments_itself_where_another_does_not(
         PhaseFunction(name="Echo", run=raw, arguments=("text",), renders_itself=True),
         PhaseFunction(name="Echo", run=raw, version="v1.0.0", arguments=("text",)),
     ]
-    async with Theatre.open(bench, unique, *functions) as theatre:
+    async with Theatre.open(context, unique, *functions) as theatre:
         args = {"text": "{{ .Object.metadata.name }}"}
         await theatre.blueprint({"b": action(phase("a", "Echo", args), phase("c", "Echo", args, funcVersion="v1.0.0"))})
         done = await theatre.run("b")
@@ -99,12 +103,12 @@ async def test_a_version_may_render_its_arguments_itself_where_another_does_not(
 
 
 async def test_a_warning_reaches_status_event_log_and_metric_once(
-    bench: Workbench, unique: str, caplog: pytest.LogCaptureFixture
+    context: ControllerContext, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Theatre.open(bench, unique, *DUMPS, versions=AGED, release="0.2") as theatre:
+    async with Theatre.open(context, unique, *DUMPS, versions=AGED, release="0.2") as theatre:
         phases = [phase(f"p{number}", "Dump", {"path": "/"}, funcVersion="v0.0.0") for number in range(30)]
         await theatre.blueprint({"b": action(*phases)})
-        with caplog.at_level("WARNING", logger="planform.controllers.actionsets"):
+        with caplog.at_level("WARNING", logger="planform.blueprints.controller"):
             done = await theatre.run("b")
         text = "Dump v0.0.0: deprecated since 0.2, stops working in 0.4, move to v0.1.0"
         (warning,) = done["status"]["warnings"]
@@ -123,22 +127,22 @@ async def test_a_warning_reaches_status_event_log_and_metric_once(
         assert sum(text in record.getMessage() for record in caplog.records) == 1
         assert (
             'planform_deprecated_function_used{function="Dump",version="v0.0.0",removed_in="0.4"} 1'
-            in bench.metrics.render()
+            in context.metrics.render()
         )
-        await bench.events.written()
-        events = (await bench.client.list(EVENT, namespace=unique)).items
+        await context.events.written()
+        events = (await context.client.list(EVENT, namespace=unique)).items
         assert [each["message"] for each in events if each["reason"] == "VersionDeprecated"] == [text]
 
 
 async def test_a_blueprint_that_locks_its_versions_stays_on_them_after_a_promotion(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     args = {"path": "/"}
-    async with Theatre.open(bench, unique, *DUMPS, versions=TWO_VERSIONS) as theatre:
+    async with Theatre.open(context, unique, *DUMPS, versions=TWO_VERSIONS) as theatre:
         await theatre.blueprint({"b": action(phase("a", "Dump", args))}, versionPolicy="Lock")
         await theatre.run("b")
-    await bench.plane.stop("actionsets")
-    second = Theatre(bench, unique)
+    await context.manager.stop("actionsets")
+    second = Theatre(context, unique)
     second.use(*DUMPS, versions=AGED, release="0.2")
     done = await second.run("b", name="after")
     entry = done["status"]["actions"][0]["phases"][0]
@@ -146,10 +150,12 @@ async def test_a_blueprint_that_locks_its_versions_stays_on_them_after_a_promoti
     assert [each["code"] for each in done["status"]["warnings"]] == ["VersionDeprecated"]
 
 
-async def test_four_releases_pass_over_a_pinned_blueprint_and_one_that_follows(bench: Workbench, unique: str) -> None:
+async def test_four_releases_pass_over_a_pinned_blueprint_and_one_that_follows(
+    context: ControllerContext, unique: str
+) -> None:
     """Works, warns, warns, refuses; and whoever does not pin moves with the promotion."""
     told: list[tuple[str, str, list[str], list[str]]] = []
-    async with Theatre.open(bench, unique, start=False) as theatre:
+    async with Theatre.open(context, unique, start=False) as theatre:
         await theatre.blueprint(
             {
                 "pinned": action(phase("a", "Dump", funcVersion="v0.0.0"), defer=phase("d")),
@@ -170,7 +176,7 @@ async def test_four_releases_pass_over_a_pinned_blueprint_and_one_that_follows(b
                     [each["code"] for each in follows["status"].get("warnings") or ()],
                 )
             )
-            await bench.plane.stop("actionsets")
+            await context.manager.stop("actionsets")
         assert told == [
             ("complete", "v0.0.0", [], ["StableWillChange"]),
             ("complete", "v0.1.0", ["VersionDeprecated"], []),
@@ -180,13 +186,15 @@ async def test_four_releases_pass_over_a_pinned_blueprint_and_one_that_follows(b
         assert len(theatre.calls) == 3  # the deferPhases of the three that ran
 
 
-async def test_an_artifact_of_a_version_that_the_reader_does_not_know_is_refused(bench: Workbench, unique: str) -> None:
+async def test_an_artifact_of_a_version_that_the_reader_does_not_know_is_refused(
+    context: ControllerContext, unique: str
+) -> None:
     functions = [
         PhaseFunction(name="Dump", run=version_of),
         PhaseFunction(name="Dump", run=version_of, version="v2.0.0", stable=True),
         PhaseFunction(name="Load", run=version_of, reads={"Dump": "<2.0.0"}),
     ]
-    async with Theatre.open(bench, unique, *functions) as theatre:
+    async with Theatre.open(context, unique, *functions) as theatre:
         outputs = {"copy": {"keyValue": {"path": "/x"}}}
         await theatre.blueprint(
             {"backup": action(phase("a", "Dump"), outputs=outputs), "restore": action(phase("b", "Load"))}
@@ -207,7 +215,7 @@ class _Legacy:
         return {"args": dict(args)}
 
 
-async def test_a_plain_class_without_any_further_member_runs(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique, _Legacy) as theatre:
+async def test_a_plain_class_without_any_further_member_runs(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique, _Legacy) as theatre:
         await theatre.blueprint({"b": action(phase("p", "Legacy"))})
         assert (await theatre.run("b"))["status"]["state"] == "complete"

@@ -10,10 +10,10 @@ import pytest
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET, PROFILE
 from planform.blueprints.arguments import Arguments
-from planform.blueprints.contract import PhaseContext, PhaseFunction, Surroundings
+from planform.blueprints.contract import PhaseContext, PhaseEnvironment, PhaseFunction
 from planform.blueprints.errors import PhaseFailed
 from planform.client.informer import ObjectKey
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.acting import AGED, CONFIG_MAP, DUMPS, SECRET, Theatre, action, phase, version_of
 
 pytestmark = pytest.mark.timeout(90)
@@ -26,8 +26,8 @@ def encoded(text: str) -> str:
 # Phases, outputs and artifacts
 
 
-async def test_phases_run_in_order_and_see_what_earlier_ones_left(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_phases_run_in_order_and_see_what_earlier_ones_left(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint(
             {
                 "backup": action(
@@ -50,18 +50,18 @@ async def test_phases_run_in_order_and_see_what_earlier_ones_left(bench: Workben
         assert not {"runner", "snapshots"} & status.keys()
 
 
-async def test_an_ended_actionset_is_not_written_again(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_an_ended_actionset_is_not_written_again(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"backup": action(phase("only"))})
         done = await theatre.run("backup")
         await theatre.controller.reconcile(ObjectKey(unique, done["metadata"]["name"]))
         await theatre.run("backup")
-        after = await bench.client.get(ACTION_SET, done["metadata"]["name"], namespace=unique)
+        after = await context.client.get(ACTION_SET, done["metadata"]["name"], namespace=unique)
         assert after["metadata"]["resourceVersion"] == done["metadata"]["resourceVersion"]
 
 
-async def test_every_root_of_the_parameters_is_there(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_every_root_of_the_parameters_is_there(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.create(SECRET, "password", data={"key": encoded("s3cret")})
         await theatre.create(CONFIG_MAP, "settings", data={"colour": "blue"})
         await theatre.create(SECRET, "keys", data={"id": encoded("me"), "secret": encoded("hush")})
@@ -122,8 +122,8 @@ async def test_every_root_of_the_parameters_is_there(bench: Workbench, unique: s
         ]
 
 
-async def test_a_workload_is_seen_with_its_pods(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_a_workload_is_seen_with_its_pods(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         container = {"name": "db", "image": "db", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]
         pod = {"containers": [container], "volumes": volumes, "automountServiceAccountToken": False}
@@ -149,8 +149,8 @@ async def test_a_workload_is_seen_with_its_pods(bench: Workbench, unique: str) -
         assert output == [f"db/{len(unique)}", "db-0,db-1", "db", "/data"]
 
 
-async def test_time_is_the_same_for_all_phases_of_an_action(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_time_is_the_same_for_all_phases_of_an_action(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint(
             {"backup": action(phase("a", args={"text": "{{ .Time }}"}), phase("b", args={"text": "{{ .Time }}"}))}
         )
@@ -159,8 +159,8 @@ async def test_time_is_the_same_for_all_phases_of_an_action(bench: Workbench, un
         assert theatre.calls[0].endswith("Z")
 
 
-async def test_arguments_keep_their_types_and_keys_are_templates_too(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_arguments_keep_their_types_and_keys_are_templates_too(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         args = {
             "map": {"{{ .Object.metadata.name }}": 3, "none": None, "yes": True},
             "list": ["{{ .Time | len }}", 1.5],
@@ -183,9 +183,9 @@ async def test_arguments_keep_their_types_and_keys_are_templates_too(bench: Work
     ids=["option", "other kind", "later phase", "deferPhase by name"],
 )
 async def test_a_template_that_misses_something_fails_its_phase_and_says_what(
-    bench: Workbench, unique: str, template: str, told: str
+    context: ControllerContext, unique: str, template: str, told: str
 ) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint(
             {"backup": action(phase("a", args={"text": template}), phase("later"), defer=phase("defer"))}
         )
@@ -195,8 +195,8 @@ async def test_a_template_that_misses_something_fails_its_phase_and_says_what(
         assert told in done["status"]["error"]["message"]
 
 
-async def test_objects_of_a_phase_cannot_use_what_phases_leave(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_objects_of_a_phase_cannot_use_what_phases_leave(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         objects = {"it": {"kind": "Secret", "name": "{{ .Phases.a.Output.text }}", "namespace": unique}}
         await theatre.blueprint({"backup": action(phase("a"), phase("b", objects=objects))})
         done = await theatre.run("backup")
@@ -204,16 +204,16 @@ async def test_objects_of_a_phase_cannot_use_what_phases_leave(bench: Workbench,
         assert "objects.it" in done["status"]["error"]["message"]
 
 
-async def test_the_defer_phase_is_seen_by_artifacts_under_its_own_root(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_the_defer_phase_is_seen_by_artifacts_under_its_own_root(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         outputs = {"x": {"keyValue": {"a": "{{ .DeferPhase.Output.text }}"}}}
         await theatre.blueprint({"b": action(phase("a"), defer=phase("d", args={"text": "bye"}), outputs=outputs)})
         done = await theatre.run("b")
         assert done["status"]["actions"][0]["artifacts"]["x"]["keyValue"] == {"a": "bye"}
 
 
-async def test_an_artifact_that_cannot_be_rendered_fails_the_actionset(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_an_artifact_that_cannot_be_rendered_fails_the_actionset(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         outputs = {"x": {"keyValue": {"a": "{{ .Phases.a.Output.nothing }}"}}}
         await theatre.blueprint({"b": action(phase("a"), outputs=outputs)})
         done = await theatre.run("b")
@@ -233,11 +233,13 @@ async def test_an_artifact_that_cannot_be_rendered_fails_the_actionset(bench: Wo
     ],
     ids=["too large", "binary", "no map", "any JSON", "empty", "nothing"],
 )
-async def test_outputs_are_kept_as_json_or_refused(bench: Workbench, unique: str, gives: Any, reason: str) -> None:
+async def test_outputs_are_kept_as_json_or_refused(
+    context: ControllerContext, unique: str, gives: Any, reason: str
+) -> None:
     async def give(context: PhaseContext, args: Arguments) -> Any:
         return gives
 
-    async with Theatre.open(bench, unique, PhaseFunction(name="Give", run=give)) as theatre:
+    async with Theatre.open(context, unique, PhaseFunction(name="Give", run=give)) as theatre:
         await theatre.blueprint({"b": action(phase("a", "Give"))})
         done = await theatre.run("b")
         assert theatre.errors(done) == ([("a", reason)] if reason else [])
@@ -248,8 +250,10 @@ async def test_outputs_are_kept_as_json_or_refused(bench: Workbench, unique: str
 # Failure and deferPhase
 
 
-async def test_a_failed_phase_ends_its_action_and_the_defer_phase_still_runs(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_a_failed_phase_ends_its_action_and_the_defer_phase_still_runs(
+    context: ControllerContext, unique: str
+) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint(
             {"b": action(phase("a", "Fail", {"text": "no"}), phase("z"), defer=phase("d", args={"text": "bye"}))}
         )
@@ -260,8 +264,8 @@ async def test_a_failed_phase_ends_its_action_and_the_defer_phase_still_runs(ben
         assert done["status"]["error"] == {"message": "no"}
 
 
-async def test_an_error_of_the_defer_phase_does_not_hide_the_first_one(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_an_error_of_the_defer_phase_does_not_hide_the_first_one(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         defer = phase("d", args={"text": "{{ .Phases.a.Output.text }}"})
         await theatre.blueprint({"b": action(phase("a", "Fail", {"text": "root cause"}), defer=defer)})
         done = await theatre.run("b")
@@ -269,8 +273,8 @@ async def test_an_error_of_the_defer_phase_does_not_hide_the_first_one(bench: Wo
         assert done["status"]["error"]["message"] == "root cause"
 
 
-async def test_a_missing_secret_of_the_defer_phase_fails_the_actionset(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_a_missing_secret_of_the_defer_phase_fails_the_actionset(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         defer = phase("d", objects={"it": {"kind": "Secret", "name": "nowhere", "namespace": unique}})
         await theatre.blueprint({"b": action(phase("a"), defer=defer)})
         done = await theatre.run("b")
@@ -278,20 +282,20 @@ async def test_a_missing_secret_of_the_defer_phase_fails_the_actionset(bench: Wo
         assert 'Secret "' in done["status"]["error"]["message"] and "not found" in done["status"]["error"]["message"]
 
 
-async def test_an_action_of_a_defer_phase_only_runs_it(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_an_action_of_a_defer_phase_only_runs_it(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": action(defer=phase("d", args={"text": "only"}))})
         done = await theatre.run("b")
         assert (theatre.calls, done["status"]["state"]) == (["only"], "complete")
 
 
-async def test_no_action_at_all_is_complete_at_once(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_no_action_at_all_is_complete_at_once(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         done = await theatre.run()
         assert (done["status"]["state"], done["status"]["actions"]) == ("complete", [])
 
 
-async def test_what_a_function_raises_is_told_with_its_type_and_facts(bench: Workbench, unique: str) -> None:
+async def test_what_a_function_raises_is_told_with_its_type_and_facts(context: ControllerContext, unique: str) -> None:
     async def odd(context: PhaseContext, args: Arguments) -> None:
         raise KeyError("left over")
 
@@ -299,7 +303,7 @@ async def test_what_a_function_raises_is_told_with_its_type_and_facts(bench: Wor
         raise PhaseFailed("told", details={"code": 7})
 
     functions = [PhaseFunction(name="Odd", run=odd), PhaseFunction(name="Facts", run=facts)]
-    async with Theatre.open(bench, unique, *functions) as theatre:
+    async with Theatre.open(context, unique, *functions) as theatre:
         await theatre.blueprint({"b": action(phase("a", "Odd"), defer=phase("d", "Facts"))})
         done = await theatre.run("b")
         assert [each["message"] for each in done["status"]["errors"]] == [
@@ -313,9 +317,9 @@ async def test_what_a_function_raises_is_told_with_its_type_and_facts(bench: Wor
 
 @pytest.mark.parametrize("where", ["phase", "deferPhase"])
 async def test_a_removed_version_anywhere_keeps_everything_from_starting(
-    bench: Workbench, unique: str, where: str
+    context: ControllerContext, unique: str, where: str
 ) -> None:
-    async with Theatre.open(bench, unique, DUMPS[1], versions=AGED, release="0.4") as theatre:
+    async with Theatre.open(context, unique, DUMPS[1], versions=AGED, release="0.4") as theatre:
         bad = phase("bad", "Dump", {"path": "/"}, funcVersion="v0.0.0")
         await theatre.blueprint(
             {
@@ -344,9 +348,9 @@ async def test_a_removed_version_anywhere_keeps_everything_from_starting(
     ids=["blueprint", "action", "secret", "configmap", "profile", "target", "resource", "kind"],
 )
 async def test_what_is_missing_is_said_before_anything_runs(
-    bench: Workbench, unique: str, change: Object, told: str
+    context: ControllerContext, unique: str, change: Object, told: str
 ) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": action(phase("a"), defer=phase("d"))})
         done = await theatre.run("b", {**theatre.request("b"), **change})
         assert (theatre.calls, done["status"]["state"]) == ([], "failed")
@@ -354,15 +358,15 @@ async def test_what_is_missing_is_said_before_anything_runs(
         assert "finalizers" not in done["metadata"]
 
 
-async def test_a_preflight_that_fails_without_phases_is_told_too(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_a_preflight_that_fails_without_phases_is_told_too(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": {}})
         done = await theatre.run(theatre.request("b", secrets={"x": {"name": "nowhere"}}))
         assert (done["status"]["state"], done["status"]["actions"][0]["phases"]) == ("failed", [])
 
 
-async def test_names_that_a_blueprint_declares_have_to_be_given(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_names_that_a_blueprint_declares_have_to_be_given(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": action(phase("a"), secretNames=["s"], inputArtifactNames=["i"])})
         done = await theatre.run("b")
         assert [each["message"] for each in done["status"]["errors"]] == [
@@ -372,13 +376,13 @@ async def test_names_that_a_blueprint_declares_have_to_be_given(bench: Workbench
 
 
 async def test_a_function_that_cannot_run_on_this_engine_is_named_before_anything_runs(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     functions = [
         PhaseFunction(name="Exec", run=version_of, engines=("kubernetes",)),
         PhaseFunction(name="Tool", run=version_of, unavailable=lambda here: "pg_dump is not installed"),
     ]
-    async with Theatre.open(bench, unique, *functions, here=Surroundings(engine="embedded")) as theatre:
+    async with Theatre.open(context, unique, *functions, here=PhaseEnvironment(engine="embedded")) as theatre:
         await theatre.blueprint({"b": action(phase("a"), phase("x", "Exec"), phase("y", "Tool"))})
         done = await theatre.run("b")
         assert theatre.calls == []
@@ -388,16 +392,16 @@ async def test_a_function_that_cannot_run_on_this_engine_is_named_before_anythin
         ]
 
 
-async def test_two_phases_of_one_name_in_an_action_are_refused(bench: Workbench, unique: str) -> None:
-    async with Theatre.open(bench, unique) as theatre:
+async def test_two_phases_of_one_name_in_an_action_are_refused(context: ControllerContext, unique: str) -> None:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.blueprint({"b": action(phase("a"), phase("a"))})
         done = await theatre.run("b")
         assert 'more than one phase "a"' in done["status"]["error"]["message"]
 
 
-async def test_what_a_phase_says_of_a_secret_is_masked(bench: Workbench, unique: str) -> None:
+async def test_what_a_phase_says_of_a_secret_is_masked(context: ControllerContext, unique: str) -> None:
     password = "c4nary-Pa55word"
-    async with Theatre.open(bench, unique) as theatre:
+    async with Theatre.open(context, unique) as theatre:
         await theatre.create(SECRET, "password", data={"key": encoded(password)})
         text = "cannot log in with {{ .Secrets.password.Data.key | toString }}"
         own = {"own": {"kind": "secret", "name": "password", "namespace": unique}}
@@ -414,5 +418,5 @@ async def test_what_a_phase_says_of_a_secret_is_masked(bench: Workbench, unique:
             assert password not in str(done), "in the status"
             assert "******" in str(done["status"]), "it was said"
         assert sorted(theatre.calls) == [f"and not with {password}", f"cannot log in with {password}"], "it was used"
-        events = await bench.client.list(GroupVersionKind("", "v1", "Event"), namespace=unique)
+        events = await context.client.list(GroupVersionKind("", "v1", "Event"), namespace=unique)
         assert password not in str(events.items)

@@ -14,14 +14,14 @@ from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, PhaseFunction
+from planform.blueprints.controller import ActionSetController
 from planform.client.protocol import Client
-from planform.controllers.actionsets import ActionSetController
-from planform.controllers.workbench import Workbench
 from planform.errors import ServiceUnavailable
-from planform.reconcile.plane import open_plane
+from planform.reconcile.context import ControllerContext
+from planform.reconcile.manager import open_manager
 from planform.reconcile.sources import Watches
 from tests.controllers.acting import Theatre, action, catalogue, phase
-from tests.harness.planes import embedded_bench
+from tests.harness.contexts import embedded_context
 
 WRITES = 7
 """More than an ActionSet of the stage below writes."""
@@ -82,12 +82,12 @@ class Stage:
 
     @asynccontextmanager
     async def control_plane(self, client: Any) -> AsyncIterator[None]:
-        bench = self.theatre.bench
+        context = self.theatre.context
         async with (
-            Watches(bench.client, clock=bench.clock, rng=bench.rng) as watches,
-            open_plane(watches, clock=bench.clock, grace_seconds=0.0) as plane,
+            Watches(context.client, clock=context.clock, rng=context.rng) as watches,
+            open_manager(watches, clock=context.clock, grace_seconds=0.0) as manager,
         ):
-            ActionSetController(replace(bench, client=client, plane=plane), self.known).start()
+            ActionSetController(replace(context, client=client, manager=manager), self.known).start()
             yield
 
     async def interrupted(self, at: int, *, made: bool) -> Object:
@@ -104,8 +104,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(bench: Workbench, namespace: str, *, resumable: bool) -> AsyncIterator[Stage]:
-    async with Theatre.open(bench, namespace, start=False) as theatre:
+async def stage(context: ControllerContext, namespace: str, *, resumable: bool) -> AsyncIterator[Stage]:
+    async with Theatre.open(context, namespace, start=False) as theatre:
         await theatre.blueprint(
             {
                 "b": action(
@@ -120,8 +120,8 @@ async def stage(bench: Workbench, namespace: str, *, resumable: bool) -> AsyncIt
         )
         made = Stage(theatre, resumable=resumable)
         yield made
-        async with made.control_plane(bench.client):
-            for obj in (await bench.client.list(ACTION_SET, namespace=namespace)).items:
+        async with made.control_plane(context.client):
+            for obj in (await context.client.list(ACTION_SET, namespace=namespace)).items:
                 await theatre.delete(obj)
                 await theatre.gone(obj)
 
@@ -129,9 +129,9 @@ async def stage(bench: Workbench, namespace: str, *, resumable: bool) -> AsyncIt
 @pytest.mark.parametrize("made", [False, True], ids=["before the write", "after the write"])
 @pytest.mark.parametrize("at", range(1, WRITES + 1))
 async def test_a_run_of_resumable_phases_completes_wherever_it_was_cut_off(at: int, made: bool, unique: str) -> None:
-    async with embedded_bench() as bench, stage(bench, unique, resumable=True) as scene:
+    async with embedded_context() as context, stage(context, unique, resumable=True) as scene:
         submitted = await scene.interrupted(at, made=made)
-        async with scene.control_plane(bench.client):
+        async with scene.control_plane(context.client):
             done = await scene.theatre.ended(submitted)
         assert done["status"]["state"] == "complete", done["status"]
         assert done["status"]["actions"][0]["artifacts"]["o"]["keyValue"] == {"k": "12", "d": "bye"}
@@ -145,9 +145,9 @@ async def test_a_run_of_resumable_phases_completes_wherever_it_was_cut_off(at: i
 async def test_a_phase_that_is_not_resumable_never_runs_twice_and_the_defer_phase_runs(
     at: int, made: bool, unique: str
 ) -> None:
-    async with embedded_bench() as bench, stage(bench, unique, resumable=False) as scene:
+    async with embedded_context() as context, stage(context, unique, resumable=False) as scene:
         submitted = await scene.interrupted(at, made=made)
-        async with scene.control_plane(bench.client):
+        async with scene.control_plane(context.client):
             done = await scene.theatre.ended(submitted)
         calls = scene.theatre.calls
         assert all(calls.count(text) <= 1 for text in ("1", "12"))
@@ -161,19 +161,19 @@ async def test_a_phase_that_is_not_resumable_never_runs_twice_and_the_defer_phas
 async def test_an_actionset_deleted_between_two_control_planes_goes_and_leaves_nothing_running(
     at: int, unique: str
 ) -> None:
-    async with embedded_bench() as bench, stage(bench, unique, resumable=True) as scene:
+    async with embedded_context() as context, stage(context, unique, resumable=True) as scene:
         submitted = await scene.interrupted(at, made=True)
         before = list(scene.theatre.calls)
         await scene.theatre.delete(submitted)
-        async with scene.control_plane(bench.client):
+        async with scene.control_plane(context.client):
             await scene.theatre.gone(submitted)
         assert scene.theatre.calls[len(before) :] in ([], ["bye"])
         assert "bye" in scene.theatre.calls or not before
 
 
 async def test_an_engine_that_cannot_answer_for_a_moment_fails_no_actionset(unique: str) -> None:
-    async with embedded_bench() as bench, stage(bench, unique, resumable=True) as scene:
-        async with scene.control_plane(Busy(bench.client, "ConfigMap", 1)):
+    async with embedded_context() as context, stage(context, unique, resumable=True) as scene:
+        async with scene.control_plane(Busy(context.client, "ConfigMap", 1)):
             submitted = await scene.theatre.submit("b")
             done = await scene.theatre.ended(submitted)
         assert done["status"]["state"] == "complete"

@@ -10,12 +10,12 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import CLAIM_FINALIZER
+from planform.claims.claims import xr_name
+from planform.claims.controller import ClaimControllers, XrNotDeleted, controller_name
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client
-from planform.composition.claims import xr_name
-from planform.controllers.claims import ClaimControllers, XrNotDeleted, controller_name
-from planform.controllers.workbench import Workbench
 from planform.errors import Conflict, Forbidden
+from planform.reconcile.context import ControllerContext
 from tests.controllers.claiming import (
     GROUP,
     NAME,
@@ -29,12 +29,12 @@ from tests.controllers.claiming import (
     versions,
     xrd,
 )
-from tests.harness.planes import condition_of, eventually
+from tests.harness.contexts import condition_of, eventually
 
 
 @pytest.fixture
-async def databases(bench: Workbench, unique: str) -> AsyncIterator[Databases]:
-    async with offered_databases(bench, unique) as databases:
+async def databases(context: ControllerContext, unique: str) -> AsyncIterator[Databases]:
+    async with offered_databases(context, unique) as databases:
         yield databases
 
 
@@ -186,7 +186,7 @@ async def test_a_pass_and_a_restart_that_find_everything_in_place_write_nothing(
     claim, xr = await databases.ready(claim), await databases.xr_of(claim)
     copy = await databases.now(secret(databases.namespace, "details", {}))
     counting.read.clear()
-    restarted = ClaimControllers(replace(databases.bench, client=cast(Client, counting)))
+    restarted = ClaimControllers(replace(databases.context, client=cast(Client, counting)))
     await restarted.start(xrd())
 
     async def looked_at() -> bool:
@@ -235,7 +235,7 @@ async def test_after_a_crash_at_any_write_of_a_deletion_nothing_is_left(database
             await databases.client.delete(databases.offer.claim, key.name, namespace=key.namespace)
             crashing = cast(Client, Intercepted(databases.client, crash_at=number, after=after))
             with pytest.raises(Crash):
-                for _ in range(3):  # Foreground needs a pass more, once the XR is gone
+                for _ in range(3):  # Foreground needs a reconcile more, once the XR is gone
                     await databases.controller(crashing).reconcile(key)
                     await databases.until_gone(xr)
 
@@ -251,7 +251,7 @@ async def test_after_a_crash_at_any_write_of_a_deletion_nothing_is_left(database
 
 
 async def test_a_controller_is_restarted_by_a_new_generation_of_its_xrd_only(databases: Databases) -> None:
-    plane, name = databases.bench.plane, controller_name(NAME)
+    plane, name = databases.context.manager, controller_name(NAME)
     before = plane.sources(name)
     await databases.start()
     assert plane.sources(name) == before

@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 
 from planform.api.names import CLAIM_FINALIZER, CONNECTION_SECRET_TYPE, EXTERNAL_NAME_ANNOTATION, SECRET
+from planform.claims.claims import offer_of, xr_name
+from planform.claims.secrets import SecretRefused
 from planform.client.protocol import Client
-from planform.composition.claim_secrets import SecretRefused
-from planform.composition.claims import offer_of, xr_name
-from planform.controllers.workbench import Workbench
 from planform.errors import Conflict
+from planform.reconcile.context import ControllerContext
 from tests.controllers.claiming import (
     Databases,
     Intercepted,
@@ -25,12 +25,12 @@ from tests.controllers.claiming import (
     versions,
     xrd,
 )
-from tests.harness.planes import condition_of, until_condition
+from tests.harness.contexts import condition_of, until_condition
 
 
 @pytest.fixture
-async def databases(bench: Workbench, unique: str) -> AsyncIterator[Databases]:
-    async with offered_databases(bench, unique) as databases:
+async def databases(context: ControllerContext, unique: str) -> AsyncIterator[Databases]:
+    async with offered_databases(context, unique) as databases:
         yield databases
 
 

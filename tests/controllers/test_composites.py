@@ -9,7 +9,7 @@ import pytest
 
 from planform.api.names import COMPOSITE_FINALIZER
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     CONFIG_MAP,
     NOP,
@@ -21,15 +21,15 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import all_controllers, condition_of, eventually, until_condition
+from tests.harness.contexts import all_controllers, condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-async def platform(bench: Workbench, unique: str) -> AsyncIterator[Platform]:
-    async with all_controllers(bench):
-        platform = Platform(bench.client, unique)
+async def platform(context: ControllerContext, unique: str) -> AsyncIterator[Platform]:
+    async with all_controllers(context):
+        platform = Platform(context.client, unique)
         await platform.define()
         yield platform
 
@@ -43,9 +43,9 @@ async def test_an_xr_is_composed_and_becomes_ready(platform: Platform) -> None:
     [settings] = (await platform.composed(xr)).values()
     [thing] = (await platform.composed(xr, NOP)).values()
     assert settings["data"] == {"region": "eu"}
-    machinery = xr["spec"]["crossplane"]
-    assert machinery["compositionRevisionRef"] == {"name": revision["metadata"]["name"]}
-    assert {each["name"] for each in machinery["resourceRefs"]} == {
+    composition_fields = xr["spec"]["crossplane"]
+    assert composition_fields["compositionRevisionRef"] == {"name": revision["metadata"]["name"]}
+    assert {each["name"] for each in composition_fields["resourceRefs"]} == {
         settings["metadata"]["name"],
         thing["metadata"]["name"],
     }

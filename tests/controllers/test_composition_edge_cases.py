@@ -20,8 +20,8 @@ from planform.api.names import (
 )
 from planform.client.protocol import Patch, PatchType
 from planform.clock import VirtualClock
-from planform.controllers.composites.thrash import ThrashGuard
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
+from planform.xrs.thrash import ThrashGuard
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -39,9 +39,9 @@ from tests.controllers.test_xr_composer import references
 from tests.controllers.test_xr_protocol import revision
 from tests.controllers.test_xr_requirements import answered, who
 from tests.controllers.test_xr_selection import name, on, revision_of, version
+from tests.harness.contexts import condition_of, eventually, until_condition
 from tests.harness.edge_cases import Where, missing
 from tests.harness.function_server import function_server
-from tests.harness.planes import condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -428,42 +428,42 @@ def test_no_edge_case_hides_another() -> None:
 # Revisions
 
 
-def passes(bench: Workbench, platform: Platform) -> int:
+def reconciles(context: ControllerContext, platform: Platform) -> int:
     """How often an XR of the platform has been looked at."""
     controller = re.escape(f'controller="composite/apps.{platform.group}"')
-    found = re.findall(rf"planform_reconcile_total{{{controller},[^}}]*}} (\d+)", bench.metrics.render())
+    found = re.findall(rf"planform_reconcile_total{{{controller},[^}}]*}} (\d+)", context.metrics.render())
     return sum(map(int, found))
 
 
-async def test_a_new_revision_does_not_even_wake_xrs_that_are_manual(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_a_new_revision_does_not_even_wake_xrs_that_are_manual(context: ControllerContext, unique: str) -> None:
+    async with a_platform(context, unique) as platform:
         one = await platform.compose(version("1"))
         manual = await platform.create("manual", compositionUpdatePolicy="Manual")
         await on(platform, manual, one)
-        before = passes(bench, platform)
+        before = reconciles(context, platform)
         assert before
         two = await platform.compose(version("2"))
         await platform.at_rest(manual)
-        assert passes(bench, platform) == before
+        assert reconciles(context, platform) == before
         automatic = await platform.create("automatic")
         await on(platform, automatic, two)
-        before = passes(bench, platform)
+        before = reconciles(context, platform)
         await on(platform, automatic, await platform.compose(version("3")))
-        assert passes(bench, platform) > before
+        assert reconciles(context, platform) > before
 
 
 async def test_a_revision_of_which_nobody_knows_whether_it_is_valid_is_refused_until_somebody_does(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         made = await platform.compose(version("1"))
         composition = {"metadata": {"name": f"{unique}-apps"}}
         await platform.edit(COMPOSITION, composition, annotated(**{PAUSED_ANNOTATION: "true"}))
         obj = {"apiVersion": COMPOSITION.api_version, "kind": COMPOSITION.kind, **composition}
-        await until_condition(bench.client, obj, "Synced", "False", reason="ReconcilePaused")
+        await until_condition(context.client, obj, "Synced", "False", reason="ReconcilePaused")
         unknown = {**(condition_of(made, "ValidPipeline") or {}), "status": "Unknown", "message": "nobody looked"}
         body = Patch(PatchType.MERGE, {"status": {"conditions": [unknown]}})
-        await bench.client.patch(COMPOSITION_REVISION, name(made), body, subresource="status")
+        await context.client.patch(COMPOSITION_REVISION, name(made), body, subresource="status")
         xr = await platform.create()
         found = await platform.failed(xr, f'composition revision "{name(made)}" cannot be used: nobody looked')
         assert not references(found) and not await platform.composed(xr)
@@ -472,21 +472,21 @@ async def test_a_revision_of_which_nobody_knows_whether_it_is_valid_is_refused_u
 
 
 async def test_of_several_function_revisions_that_a_step_selects_the_highest_number_is_called(
-    bench: Workbench, unique: str, tmp_path: Path
+    context: ControllerContext, unique: str, tmp_path: Path
 ) -> None:
     function = f"function-{unique}"
     with ExitStack() as stack:
         servers = [stack.enter_context(function_server(tmp_path, each)) for each in ("one", "two", "three")]
-        async with a_platform(bench, unique) as platform:
+        async with a_platform(context, unique) as platform:
             for number, channel in ((1, "a"), (2, "a"), (3, "b")):
-                made = await revision(bench, function, number, "Active", endpoint=servers[number - 1].target)
+                made = await revision(context, function, number, "Active", endpoint=servers[number - 1].target)
                 await platform.edit(FUNCTION_REVISION, made, {"metadata": {"labels": {"channel": channel}}})
             await platform.compose(*who(function, functionRevisionSelector={"matchLabels": {"channel": "a"}}))
             xr = await platform.create()
             await answered(platform, xr, servers[1].child.pid)
             # Of those that are left, and only of those.
             state = Patch(PatchType.MERGE, {"spec": {"desiredState": "Inactive"}})
-            await bench.client.patch(FUNCTION_REVISION, f"{function}-2", state)
+            await context.client.patch(FUNCTION_REVISION, f"{function}-2", state)
             await answered(platform, xr, servers[0].child.pid)
 
 
@@ -494,11 +494,11 @@ async def test_of_several_function_revisions_that_a_step_selects_the_highest_num
 
 
 async def test_an_xr_without_a_place_for_them_publishes_nothing_and_an_empty_filter_lets_all_keys_pass(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     details = {"user": "bWU=", "key": "eA=="}
     text = f"def main(req):\n    return {{'desired': {{'composite': {{'connectionDetails': {details}}}}}}}\n"
-    async with a_platform(bench, unique, scope="LegacyCluster", xrd={"connectionSecretKeys": []}) as platform:
+    async with a_platform(context, unique, scope="LegacyCluster", xrd={"connectionSecretKeys": []}) as platform:
         await platform.compose(script(text))
         secret = {"name": f"{unique}-details", "namespace": NAMESPACE}
         public = await platform.ready(await platform.create("public", writeConnectionSecretToRef=secret))
@@ -522,17 +522,17 @@ async def test_an_xr_without_a_place_for_them_publishes_nothing_and_an_empty_fil
 
 
 async def test_a_kind_is_watched_as_long_as_one_xr_depends_on_it_and_the_other_watches_go_on(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     config = {"apiVersion": ENVIRONMENT_CONFIG.api_version, "kind": ENVIRONMENT_CONFIG.kind}
     wanted = {"it": {**config, "matchName": f"{unique}-it"}}
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
 
         async def watched() -> set[GroupVersionKind]:
-            sources: Any = bench.plane.sources(f"composite/apps.{platform.group}")
+            sources: Any = context.manager.sources(f"composite/apps.{platform.group}")
             return {source.gvk for source in sources}
 
-        made = await bench.client.create({**config, "metadata": {"name": f"{unique}-it"}, "data": {"x": "1"}})
+        made = await context.client.create({**config, "metadata": {"name": f"{unique}-it"}, "data": {"x": "1"}})
         xrs = {}
         for each in ("one", "two"):
             await platform.compose(reading(wanted), templates(config_map("a"), step="more"), name=f"{unique}-{each}")

@@ -10,10 +10,10 @@ import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import CLUSTER_ROLE, CRD, SECRET, XRD
+from planform.api.xr import composition_fields
 from planform.client.protocol import Client, ObjectList, Patch, PatchType
-from planform.composition.xr import machinery
-from planform.controllers.workbench import Workbench
 from planform.errors import ServiceUnavailable
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -24,13 +24,13 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import eventually, read, until_condition
+from tests.harness.contexts import eventually, read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
 
-async def test_a_resource_gets_what_another_one_told_the_xr(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_a_resource_gets_what_another_one_told_the_xr(context: ControllerContext, unique: str) -> None:
+    async with a_platform(context, unique) as platform:
         up = {"type": "ToCompositeFieldPath", "fromFieldPath": "data.x", "toFieldPath": "status.words"}
         taking = config_map("taking", from_xr("status.words", "data.y"))
         await platform.compose(templates(config_map("giving", up, x="told"), taking))
@@ -43,8 +43,8 @@ async def test_a_resource_gets_what_another_one_told_the_xr(bench: Workbench, un
         await eventually(told, "the value went through the XR's status")
 
 
-async def test_a_drift_that_comes_back_at_once_is_put_right_again(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_a_drift_that_comes_back_at_once_is_put_right_again(context: ControllerContext, unique: str) -> None:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a", x="good")))
         xr = await platform.create()
         await platform.ready(xr)
@@ -62,8 +62,10 @@ async def test_a_drift_that_comes_back_at_once_is_put_right_again(bench: Workben
                     await asyncio.sleep(0)
 
 
-async def test_connection_details_follow_their_secret_and_the_keys_of_the_xrd(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique, scope="LegacyCluster", xrd={"connectionSecretKeys": ["one"]}) as platform:
+async def test_connection_details_follow_their_secret_and_the_keys_of_the_xrd(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique, scope="LegacyCluster", xrd={"connectionSecretKeys": ["one"]}) as platform:
         step = templates({**config_map("a"), "metadata": {"namespace": NAMESPACE}})
         step["input"]["resources"][0]["connectionDetails"] = [
             {"name": name, "type": "FromValue", "value": "word"} for name in ("one", "two")
@@ -111,10 +113,12 @@ class RestlessClient:
         return found
 
 
-async def test_a_change_right_after_a_function_read_the_object_is_not_lost(bench: Workbench, unique: str) -> None:
+async def test_a_change_right_after_a_function_read_the_object_is_not_lost(
+    context: ControllerContext, unique: str
+) -> None:
     late = f"{unique}-late"
-    client = RestlessClient(bench.client, late)
-    async with a_platform(replace(bench, client=cast(Client, client)), unique) as platform:
+    client = RestlessClient(context.client, late)
+    async with a_platform(replace(context, client=cast(Client, client)), unique) as platform:
         await platform.client.create(a_config_map(late, x="now"))
         which = await platform.client.create(a_config_map(f"{unique}-which", x=""))
         await platform.compose(script(FOLLOWING.replace("WHICH", f"{unique}-which")))
@@ -157,8 +161,10 @@ def _version(obj: Object) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
 
-async def test_a_changed_schema_wakes_the_xrs_whose_functions_looked_at_it(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_a_changed_schema_wakes_the_xrs_whose_functions_looked_at_it(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
         await platform.compose(python(READING_A_SCHEMA.replace("GROUP", f"things.{unique}.example.org")))
         xr = await platform.create()
         await platform.until(xr, lambda found: words(found) == "none", "there is no such kind yet")
@@ -213,8 +219,8 @@ HOSTILE = {
 }
 
 
-async def test_answers_that_cannot_be_applied_are_told_and_recorded(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_answers_that_cannot_be_applied_are_told_and_recorded(context: ControllerContext, unique: str) -> None:
+    async with a_platform(context, unique) as platform:
         xrs = {}
         for number, (words, answer) in enumerate(HOSTILE.items()):
             resource, _, status = answer.partition("|")
@@ -244,9 +250,9 @@ def main(req):
 
 
 async def test_what_is_cluster_scoped_is_composed_without_the_namespace_that_a_function_gave(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique, scope="Cluster") as platform:
+    async with a_platform(context, unique, scope="Cluster") as platform:
         role: Object = {"_key": "role", "apiVersion": CLUSTER_ROLE.api_version, "kind": CLUSTER_ROLE.kind}
         rules = [{"apiGroups": [unique], "resources": ["things"], "verbs": ["get"]}]
         await platform.compose(
@@ -265,16 +271,16 @@ async def test_what_is_cluster_scoped_is_composed_without_the_namespace_that_a_f
 
 
 async def test_a_cluster_scoped_xr_says_which_namespaced_resource_lacks_a_namespace(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique, scope="Cluster") as platform:
+    async with a_platform(context, unique, scope="Cluster") as platform:
         await platform.compose(templates(config_map("lost", x="1")))
         xr = await platform.failed(await platform.create(), 'composed resource "lost" is a namespaced ConfigMap (v1)')
         assert not await platform.composed(xr), "it is nowhere, also not in the namespace called default"
         await platform.compose(templates({**config_map("lost", x="1"), "metadata": {"namespace": NAMESPACE}}))
         await platform.ready(xr)
         found = (await platform.composed(xr))["lost"]
-        [reference] = machinery(await platform.get(xr), "modern")["resourceRefs"]
+        [reference] = composition_fields(await platform.get(xr), "modern")["resourceRefs"]
         assert (found["metadata"]["namespace"], reference["namespace"]) == (NAMESPACE, NAMESPACE)
 
 
@@ -296,21 +302,21 @@ class BusyClient:
         return await self._client.list(kind, **more)
 
 
-async def test_xrs_are_counted_also_if_they_cannot_be_listed_at_first(bench: Workbench, unique: str) -> None:
-    client = BusyClient(bench.client, f"{unique}.example.org", 4)
-    async with a_platform(replace(bench, client=cast(Client, client), fleet_client=None), unique) as platform:
+async def test_xrs_are_counted_also_if_they_cannot_be_listed_at_first(context: ControllerContext, unique: str) -> None:
+    client = BusyClient(context.client, f"{unique}.example.org", 4)
+    async with a_platform(replace(context, client=cast(Client, client), xr_client=None), unique) as platform:
         controllers = platform.controllers
         assert controllers is not None
 
         async def complete() -> bool:
-            return not client.left and controllers.population.complete()
+            return not client.left and controllers.usage_index.complete()
 
         await eventually(complete, "all XRs are known")
 
 
-async def test_a_claims_secret_that_is_deleted_or_changed_comes_back(bench: Workbench, unique: str) -> None:
+async def test_a_claims_secret_that_is_deleted_or_changed_comes_back(context: ControllerContext, unique: str) -> None:
     offered = {"claimNames": {"kind": "AppClaim", "plural": "appclaims"}}
-    async with a_platform(bench, unique, scope="LegacyCluster", xrd=offered) as platform:
+    async with a_platform(context, unique, scope="LegacyCluster", xrd=offered) as platform:
         step = templates({**config_map("a"), "metadata": {"namespace": NAMESPACE}})
         step["input"]["resources"][0]["connectionDetails"] = [{"name": "one", "type": "FromValue", "value": "word"}]
         await platform.compose(step, writeConnectionSecretsToNamespace=NAMESPACE)

@@ -26,16 +26,17 @@ from planform.api.owners import controller_reference
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import VirtualClock
-from planform.composition.matching import differences
-from planform.composition.revisions import composition_label, number_of
-from planform.controllers.compositions import COUNTS_EVERY, CompositionController
-from planform.controllers.function_catalogue import LiveFunctions
-from planform.controllers.population import Population, XrKey
-from planform.controllers.recording import open_events
-from planform.controllers.workbench import Workbench
+from planform.compositions.controller import COUNTS_EVERY, CompositionController
+from planform.compositions.revisions import composition_label, number_of
+from planform.compositions.usage_index import UsageIndex, XrKey
 from planform.errors import Conflict
+from planform.packages.function_catalogue import LiveFunctions
+from planform.pipeline.matching import differences
+from planform.pipeline.revision_selectors import RevisionSelector
+from planform.reconcile.context import ControllerContext
 from planform.reconcile.controller import Result
-from tests.harness.planes import condition_of, eventually, read, until_condition
+from planform.reconcile.events import open_events
+from tests.harness.contexts import condition_of, eventually, read, until_condition
 
 DESIGN = """
 apiVersion: apiextensions.crossplane.io/v1
@@ -83,15 +84,15 @@ spec:
 class Setting:
     """The controller on one engine, and a Composition's name of its own."""
 
-    bench: Workbench
+    context: ControllerContext
     name: str
-    population: Population
+    usage_index: UsageIndex
     functions: LiveFunctions
     controller: CompositionController
 
     @property
     def client(self) -> Client:
-        return self.bench.client
+        return self.context.client
 
     def composition(self, region: str = "eu", *, labels: Object | None = None, **spec: Any) -> Object:
         step = {
@@ -147,7 +148,7 @@ class Setting:
         return await self.client.patch(gvk, name, Patch(PatchType.MERGE, body))
 
     async def reconciled(self) -> None:
-        """A pass of the controller over the Composition, now; the running one may have been there first."""
+        """A reconcile of the controller over the Composition, now; the running one may have been there first."""
         while True:
             try:
                 await self.controller.reconcile(ObjectKey("", self.name))
@@ -170,7 +171,7 @@ class Setting:
         return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}
 
     async def events(self, reason: str) -> list[str]:
-        await self.bench.events.written()
+        await self.context.events.written()
         listed = await self.client.list(EVENT, namespace="default")
         return [
             each["message"]
@@ -187,18 +188,18 @@ def region_of(revision: Object) -> str:
 
 
 @pytest.fixture
-async def setting(bench: Workbench, unique: str) -> AsyncIterator[Setting]:
-    async with LiveFunctions(bench) as functions:
-        population = Population(bench.metrics)
-        controller = CompositionController(bench, population, functions)
+async def setting(context: ControllerContext, unique: str) -> AsyncIterator[Setting]:
+    async with LiveFunctions(context) as functions:
+        usage_index = UsageIndex(context.metrics)
+        controller = CompositionController(context, usage_index, functions)
         controller.start()
         controller.start()
-        setting = Setting(bench, unique, population, functions, controller)
+        setting = Setting(context, unique, usage_index, functions, controller)
         yield setting
         for gvk in (COMPOSITION, FUNCTION_REVISION):
-            for each in (await bench.client.list(gvk)).items:
+            for each in (await context.client.list(gvk)).items:
                 if unique in each["metadata"]["name"]:
-                    await bench.client.delete(gvk, each["metadata"]["name"])
+                    await context.client.delete(gvk, each["metadata"]["name"])
 
 
 # Making them
@@ -236,7 +237,7 @@ async def test_an_unchanged_composition_gets_no_revision_and_no_write(setting: S
     await setting.apply("eu")
     await setting.client.apply(setting.composition("eu"), manager="test", force=True)
     before = await setting.at_rest()
-    restarted = CompositionController(setting.bench, setting.population, setting.functions)
+    restarted = CompositionController(setting.context, setting.usage_index, setting.functions)
     await restarted.reconcile(ObjectKey("", setting.name))
     assert await setting.at_rest() == before
     assert await setting.numbers() == {"eu": 1}
@@ -289,9 +290,9 @@ async def test_a_revision_somebody_deleted_is_made_again_under_a_new_number(sett
 
 
 async def test_two_controllers_that_overlap_make_each_revision_once(setting: Setting) -> None:
-    await setting.bench.plane.stop("compositions")
+    await setting.context.manager.stop("compositions")
     await setting.client.create(setting.composition("eu"))
-    both = [CompositionController(setting.bench, setting.population, setting.functions) for _ in range(2)]
+    both = [CompositionController(setting.context, setting.usage_index, setting.functions) for _ in range(2)]
     ended = await asyncio.gather(
         *(each.reconcile(ObjectKey("", setting.name)) for each in both), return_exceptions=True
     )
@@ -430,9 +431,9 @@ async def test_the_function_revision_that_a_step_chooses_must_be_able_to_compose
     assert (condition_of(refused, "ValidPipeline") or {})["message"] == message
     await setting.at_rest()
     assert await setting.events("MissingCapabilities") == [message]
-    async with open_events(setting.client, clock=setting.bench.clock, metrics=setting.bench.metrics) as events:
-        bench = replace(setting.bench, events=events)
-        restarted = CompositionController(bench, setting.population, setting.functions)
+    async with open_events(setting.client, clock=setting.context.clock, metrics=setting.context.metrics) as events:
+        context = replace(setting.context, events=events)
+        restarted = CompositionController(context, setting.usage_index, setting.functions)
         await restarted.reconcile(ObjectKey("", setting.name))
     assert await setting.events("MissingCapabilities") == [message]  # not again after a restart
     await setting.patch(FUNCTION_REVISION, name, {"spec": {"desiredState": "Inactive"}})
@@ -453,6 +454,15 @@ async def test_a_function_that_declares_no_capability_can_compose(setting: Setti
 # Who uses them
 
 
+async def test_a_composition_with_resources_and_a_pipeline_is_told_which_of_them_runs(setting: Setting) -> None:
+    both = [{"name": "a", "base": {"apiVersion": "v1", "kind": "ConfigMap"}}]
+    await setting.apply("r1")
+    assert await setting.events("UnusedResources") == []
+    await setting.apply("r2", resources=both)
+    told = "spec.resources is not used: spec.pipeline runs, and a Composition has one of them"
+    assert await setting.events("UnusedResources") == [told]
+
+
 async def test_old_revisions_go_but_never_the_newest_one_in_use_or_one_whose_labels_an_xr_selects(
     setting: Setting,
 ) -> None:
@@ -461,13 +471,14 @@ async def test_old_revisions_go_but_never_the_newest_one_in_use_or_one_whose_lab
     used = await setting.apply("r3", revisionHistoryLimit=1)
     for region in ("r4", "r5", "r6"):
         await setting.apply(region, revisionHistoryLimit=1)
-    setting.population.expect("XApp")
-    setting.population.set(setting.xr("a"), setting.name, used["metadata"]["name"])
-    setting.population.set(setting.xr("b"), setting.name, "", {"channel": "stable"})
-    setting.population.started()
+    setting.usage_index.expect("XApp")
+    setting.usage_index.set(setting.xr("a"), setting.name, used["metadata"]["name"])
+    stable = RevisionSelector.of({"matchLabels": {"channel": "stable"}})
+    setting.usage_index.set(setting.xr("b"), setting.name, "", stable)
+    setting.usage_index.started()
     await setting.reconciled()
     assert len(await setting.revisions()) == 6  # not all kinds of XRs have been heard of
-    setting.population.heard("XApp")
+    setting.usage_index.heard("XApp")
 
     async def check() -> bool:
         return set(await setting.numbers()) == {"r2", "r3", "r5", "r6"}
@@ -478,8 +489,8 @@ async def test_old_revisions_go_but_never_the_newest_one_in_use_or_one_whose_lab
         return len(await setting.events("DeleteRevision")) == 2
 
     await eventually(told, "both deletions are told")
-    setting.population.forget(setting.xr("a"))
-    setting.population.forget(setting.xr("b"))
+    setting.usage_index.forget(setting.xr("a"))
+    setting.usage_index.forget(setting.xr("b"))
 
     async def one_left() -> bool:
         return set(await setting.numbers()) == {"r5", "r6"}
@@ -493,12 +504,12 @@ async def test_statuses_say_how_many_xrs_use_each_revision_once_all_xrs_are_know
     first = await setting.apply("eu")
     second = await setting.apply("us")
     names = [each["metadata"]["name"] for each in (first, second)]
-    setting.population.set(setting.xr("a"), setting.name, names[0])
-    setting.population.set(setting.xr("b"), setting.name, names[1])
-    setting.population.set(setting.xr("c"), setting.name, names[1])
+    setting.usage_index.set(setting.xr("a"), setting.name, names[0])
+    setting.usage_index.set(setting.xr("b"), setting.name, names[1])
+    setting.usage_index.set(setting.xr("c"), setting.name, names[1])
     await setting.reconciled()
     assert "composites" not in (await setting.client.get(COMPOSITION, setting.name))["status"]
-    setting.population.started()
+    setting.usage_index.started()
 
     async def counted() -> list[int] | None:
         composition = await setting.client.get(COMPOSITION, setting.name)
@@ -511,17 +522,17 @@ async def test_statuses_say_how_many_xrs_use_each_revision_once_all_xrs_are_know
 
 async def test_a_thousand_xrs_that_move_cost_one_write_of_counts_a_second_and_none_at_rest(setting: Setting) -> None:
     clock = VirtualClock()
-    population = Population(setting.bench.metrics)
-    population.started()
+    usage_index = UsageIndex(setting.context.metrics)
+    usage_index.started()
     first, second = await setting.apply("eu"), await setting.apply("us")
-    await setting.bench.plane.stop("compositions")
-    controller = CompositionController(replace(setting.bench, clock=clock), population, setting.functions)
+    await setting.context.manager.stop("compositions")
+    controller = CompositionController(replace(setting.context, clock=clock), usage_index, setting.functions)
     key, versions, wait = ObjectKey("", setting.name), set(), None
     for number in range(1000):
-        population.set(setting.xr(str(number)), setting.name, first["metadata"]["name"])
+        usage_index.set(setting.xr(str(number)), setting.name, first["metadata"]["name"])
     await controller.reconcile(key)
     for number in range(1000):
-        population.set(setting.xr(str(number)), setting.name, second["metadata"]["name"])
+        usage_index.set(setting.xr(str(number)), setting.name, second["metadata"]["name"])
         if number % 50 == 0:
             wait = (await controller.reconcile(key)).requeue_after
             found = await read(setting.client, COMPOSITION_REVISION, second["metadata"]["name"])

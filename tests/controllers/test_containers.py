@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from planform.controllers.workbench import Workbench
 from planform.functions.resolution import Request, resolve
 from planform.functions.values import FunctionRequest, FunctionResponse, Ready, Resource, State
 from planform.packages.building import Program, Source, assemble
@@ -31,10 +30,13 @@ from planform.packages.runtimes.executables import Executable, Way
 from planform.packages.runtimes.launching import Wanted
 from planform.packages.tarballs import read_image
 from planform.packages.xpkg import package_of
+from planform.reconcile.context import ControllerContext
+from planform.sandbox import Network
+from planform.sandbox.isolation import policy
+from tests.harness.contexts import embedded_context, eventually
 from tests.harness.hosting import open_hosting
 from tests.harness.packaging import REPOSITORY, Installation, installing, meta
-from tests.harness.planes import embedded_bench, eventually
-from tests.harness.programs import programs
+from tests.harness.programs import container_runtime, programs
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -42,19 +44,19 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture(autouse=True)
 def runc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have runc where programs are looked up."""
-    monkeypatch.setenv("PATH", f"{programs('runc')}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{container_runtime()}{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Workbench]:
-    async with embedded_bench() as bench:
-        yield bench
+async def context() -> AsyncIterator[ControllerContext]:
+    async with embedded_context() as context:
+        yield context
 
 
 @pytest.fixture
-async def installation(bench: Workbench, tmp_path: Path) -> AsyncIterator[Installation]:
+async def installation(context: ControllerContext, tmp_path: Path) -> AsyncIterator[Installation]:
     (tmp_path / "data").mkdir()
-    async with installing(bench, tmp_path / "data") as installation:
+    async with installing(context, tmp_path / "data") as installation:
         yield installation
 
 
@@ -107,7 +109,11 @@ async def ask(installation: Installation, request: FunctionRequest) -> FunctionR
     return await installation.run.run(revision, request, timeout=30)
 
 
-async def test_an_image_that_others_published_serves_in_a_container(installation: Installation, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", [Network.HOST, Network.NONE])
+async def test_an_image_that_others_published_serves_in_a_container(
+    installation: Installation, tmp_path: Path, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "function_network", network)
     root = tmp_path / "root"
     root.mkdir()
     shutil.copy2(programs("function-auto-ready") / "function-auto-ready", root / "function")

@@ -15,10 +15,10 @@ from planform.api.extensions import crds
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import CRD
 from planform.client.protocol import Client
-from planform.controllers.crds import VERSION_ANNOTATION, ensure_crds
-from planform.controllers.workbench import Workbench
+from planform.definitions.own_crds import VERSION_ANNOTATION, ensure_crds
 from planform.errors import Conflict
-from tests.harness.planes import eventually
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import eventually
 
 FROZEN = Path(__file__).parents[1] / "fixtures" / "crds-frozen"
 DEFINITIONS: list[Object] = [
@@ -38,8 +38,10 @@ def test_no_version_scope_or_name_of_an_earlier_crd_is_lost(frozen: Object) -> N
     assert {version["name"] for version in before["versions"] if version["served"]} <= served
 
 
-async def test_every_object_of_an_earlier_planform_is_there_after_the_upgrade(bench: Workbench, unique: str) -> None:
-    client = bench.client
+async def test_every_object_of_an_earlier_planform_is_there_after_the_upgrade(
+    context: ControllerContext, unique: str
+) -> None:
+    client = context.client
     for frozen in DEFINITIONS:
         await put_back(client, frozen)
     stored = []
@@ -47,7 +49,7 @@ async def test_every_object_of_an_earlier_planform_is_there_after_the_upgrade(be
         for example in OBJECTS:
             obj = yaml.safe_load(yaml.safe_dump(example).replace("NAME", unique))
             stored.append(await created(client, obj))
-        assert await ensure_crds(client, clock=bench.clock) >= len(DEFINITIONS)
+        assert await ensure_crds(client, clock=context.clock) >= len(DEFINITIONS)
         for before in stored:
             assert says(await again(client, before)) == says(before)
         for frozen in DEFINITIONS:
@@ -55,7 +57,7 @@ async def test_every_object_of_an_earlier_planform_is_there_after_the_upgrade(be
             kept = {version["name"] for version in found["spec"]["versions"]}
             assert set(found["status"]["storedVersions"]) <= kept
             assert found["metadata"]["annotations"][VERSION_ANNOTATION] != EARLIER
-        assert await ensure_crds(client, clock=bench.clock) == 0, "and a second time there is nothing to do"
+        assert await ensure_crds(client, clock=context.clock) == 0, "and a second time there is nothing to do"
     finally:
         for obj in stored:
             await client.delete(gvk_of(obj), obj["metadata"]["name"], namespace=obj["metadata"].get("namespace") or "")

@@ -17,19 +17,18 @@ import planform
 from planform.api.extensions import crds, policies
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITION_REVISION, CRD, XRD
-from planform.apiserver.local import LocalClient
 from planform.app import Settings, open_control_plane
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import SystemClock, VirtualClock
-from planform.controllers.crds import VERSION_ANNOTATION, KindsNotServed, ensure_crds
-from planform.controllers.workbench import Workbench
-from planform.errors import Invalid
+from planform.definitions.own_crds import VERSION_ANNOTATION, KindsNotServed, ensure_crds
+from planform.errors import Conflict, Invalid
+from planform.reconcile.context import ControllerContext
 from tests.controllers.conftest import ENGINES
 from tests.controllers.stage import printed
+from tests.harness.contexts import embedded_context, eventually
 from tests.harness.embedded import embedded_engine
-from tests.harness.planes import embedded_bench, eventually
 
 HERE = Path(__file__).parent
 EXAMPLES: list[Object] = yaml.safe_load((HERE / "kinds.yaml").read_text())
@@ -75,64 +74,66 @@ async def _remove(client: Client, obj: Object) -> None:
 # -- installing
 
 
-async def test_a_second_start_writes_nothing_and_leaves_every_crd_as_it_was(bench: Workbench) -> None:
-    before = [(await bench.client.get(CRD, crd["metadata"]["name"]))["metadata"] for crd in crds()]
-    assert await ensure_crds(bench.client, clock=bench.clock) == 0
-    after = [(await bench.client.get(CRD, crd["metadata"]["name"]))["metadata"] for crd in crds()]
+async def test_a_second_start_writes_nothing_and_leaves_every_crd_as_it_was(context: ControllerContext) -> None:
+    before = [(await context.client.get(CRD, crd["metadata"]["name"]))["metadata"] for crd in crds()]
+    assert await ensure_crds(context.client, clock=context.clock) == 0
+    after = [(await context.client.get(CRD, crd["metadata"]["name"]))["metadata"] for crd in crds()]
     assert [each["resourceVersion"] for each in before] == [each["resourceVersion"] for each in after]
 
 
-async def test_what_somebody_changed_is_set_right_with_one_write(bench: Workbench) -> None:
-    crd = await bench.client.get(CRD, "clusterusages.protection.crossplane.io")
+async def test_what_somebody_changed_is_set_right_with_one_write(context: ControllerContext) -> None:
+    crd = await context.client.get(CRD, "clusterusages.protection.crossplane.io")
     crd["spec"]["versions"][0]["additionalPrinterColumns"] = []
     crd["metadata"]["annotations"]["note"] = "keep me"
-    await bench.client.update(crd)
-    assert await ensure_crds(bench.client, clock=bench.clock) == 1
-    found = await bench.client.get(CRD, crd["metadata"]["name"])
+    await context.client.update(crd)
+    assert await ensure_crds(context.client, clock=context.clock) == 1
+    found = await context.client.get(CRD, crd["metadata"]["name"])
     assert [column["name"] for column in found["spec"]["versions"][0]["additionalPrinterColumns"]][-1] == "AGE"
     assert found["metadata"]["annotations"]["note"] == "keep me"
-    assert await ensure_crds(bench.client, clock=bench.clock) == 0
+    assert await ensure_crds(context.client, clock=context.clock) == 0
 
 
-async def test_the_crd_of_a_newer_planform_is_left_alone(bench: Workbench) -> None:
+async def test_the_crd_of_a_newer_planform_is_left_alone(context: ControllerContext) -> None:
     name = "clusterusages.protection.crossplane.io"
-    crd = await bench.client.get(CRD, name)
+    crd = await context.client.get(CRD, name)
     crd["spec"]["versions"][0]["additionalPrinterColumns"] = []
     crd["metadata"]["annotations"][VERSION_ANNOTATION] = "999.0.0"
-    newer = await bench.client.update(crd)
-    assert await ensure_crds(bench.client, clock=bench.clock) == 0
-    assert (await bench.client.get(CRD, name))["spec"] == newer["spec"]
-    newer = await bench.client.get(CRD, name)
+    newer = await context.client.update(crd)
+    assert await ensure_crds(context.client, clock=context.clock) == 0
+    assert (await context.client.get(CRD, name))["spec"] == newer["spec"]
+    newer = await context.client.get(CRD, name)
     newer["metadata"]["annotations"][VERSION_ANNOTATION] = planform.__version__
-    await bench.client.update(newer)
-    assert await ensure_crds(bench.client, clock=bench.clock) == 1
+    await context.client.update(newer)
+    assert await ensure_crds(context.client, clock=context.clock) == 1
 
 
-async def test_a_version_in_which_objects_are_stored_is_kept_when_planform_no_longer_has_it(bench: Workbench) -> None:
+async def test_a_version_in_which_objects_are_stored_is_kept_when_planform_no_longer_has_it(
+    context: ControllerContext,
+) -> None:
     name = "clusterusages.protection.crossplane.io"
-    crd = await bench.client.get(CRD, name)
+    crd = await context.client.get(CRD, name)
     old = copy.deepcopy(crd["spec"]["versions"][0])
     crd["spec"]["versions"][0]["storage"] = False
     crd["spec"]["versions"].append({**old, "name": "v1alpha9", "storage": True})
-    await bench.client.update(crd)
-    assert await ensure_crds(bench.client, clock=bench.clock) == 1
-    found = await bench.client.get(CRD, name)
+    await context.client.update(crd)
+    assert await ensure_crds(context.client, clock=context.clock) == 1
+    found = await context.client.get(CRD, name)
     assert {each["name"]: each["storage"] for each in found["spec"]["versions"]} == {"v1beta1": True, "v1alpha9": False}
     assert "v1alpha9" in found["status"]["storedVersions"]
-    assert await ensure_crds(bench.client, clock=bench.clock) == 0
+    assert await ensure_crds(context.client, clock=context.clock) == 0
     found["status"]["storedVersions"] = ["v1beta1"]
-    await bench.client.update(found, subresource="status")
-    assert await ensure_crds(bench.client, clock=bench.clock) == 1
-    left = await bench.client.get(CRD, name)
+    await context.client.update(found, subresource="status")
+    assert await ensure_crds(context.client, clock=context.clock) == 1
+    left = await context.client.get(CRD, name)
     assert [each["name"] for each in left["spec"]["versions"]] == ["v1beta1"]
 
 
-async def test_processes_that_start_at_once_write_each_crd_once(bench: Workbench) -> None:
+async def test_processes_that_start_at_once_write_each_crd_once(context: ControllerContext) -> None:
     for name in ("clusterusages.protection.crossplane.io", "usages.protection.crossplane.io"):
-        crd = await bench.client.get(CRD, name)
+        crd = await context.client.get(CRD, name)
         crd["spec"]["versions"][0]["additionalPrinterColumns"] = []
-        await bench.client.update(crd)
-    writes = await asyncio.gather(*(ensure_crds(bench.client, clock=bench.clock) for _ in range(4)))
+        await context.client.update(crd)
+    writes = await asyncio.gather(*(ensure_crds(context.client, clock=context.clock) for _ in range(4)))
     assert sum(writes) == 2
 
 
@@ -144,22 +145,22 @@ async def test_first_start_of_the_embedded_engine_writes_each_crd_once(monkeypat
         written.extend(starts)
         return sum(starts)
 
-    monkeypatch.setattr("tests.harness.planes.ensure_crds", counted)
-    async with embedded_bench():
+    monkeypatch.setattr("tests.harness.contexts.ensure_crds", counted)
+    async with embedded_context():
         assert sum(written) == len(crds()) + len(policies())
 
 
-async def test_a_crd_that_is_being_deleted_is_made_anew_once_it_is_gone(bench: Workbench) -> None:
+async def test_a_crd_that_is_being_deleted_is_made_anew_once_it_is_gone(context: ControllerContext) -> None:
     name = "watchoperations.ops.crossplane.io"
-    crd = await bench.client.get(CRD, name)
+    crd = await context.client.get(CRD, name)
     crd["metadata"]["finalizers"] = ["example.org/hold"]
-    await bench.client.update(crd)
-    await bench.client.delete(CRD, name)
-    start = asyncio.create_task(ensure_crds(bench.client, clock=bench.clock))
+    await context.client.update(crd)
+    await context.client.delete(CRD, name)
+    start = asyncio.create_task(ensure_crds(context.client, clock=context.clock))
     await asyncio.sleep(0)
-    await bench.client.patch(CRD, name, Patch(PatchType.MERGE, {"metadata": {"finalizers": None}}))
+    await context.client.patch(CRD, name, Patch(PatchType.MERGE, {"metadata": {"finalizers": None}}))
     assert await start == 1
-    assert (await bench.client.get(CRD, name))["metadata"]["uid"] != crd["metadata"]["uid"]
+    assert (await context.client.get(CRD, name))["metadata"]["uid"] != crd["metadata"]["uid"]
 
 
 async def _settled(client: Client) -> bool:
@@ -185,20 +186,22 @@ async def test_kinds_that_are_not_served_in_time_are_named_with_the_reason() -> 
 
 
 @pytest.mark.parametrize("example", [pytest.param(each, id=f"{gvk_of(each)}") for each in EXAMPLES])
-async def test_every_field_of_a_full_example_comes_back(bench: Workbench, unique: str, example: Object) -> None:
+async def test_every_field_of_a_full_example_comes_back(
+    context: ControllerContext, unique: str, example: Object
+) -> None:
     wanted = _named(example, unique)
-    await bench.client.create(wanted)
+    await context.client.create(wanted)
     try:
-        found = await _exists(bench.client, wanted)
+        found = await _exists(context.client, wanted)
         for section in ("spec", "data"):
             for name, value in (wanted.get(section) or {}).items():
                 assert found[section][name] == value, name
     finally:
-        await _remove(bench.client, wanted)
+        await _remove(context.client, wanted)
 
 
 @pytest.mark.parametrize("which", PRINTED)
-async def test_manifest_of_a_design_is_accepted_as_printed(bench: Workbench, which: str) -> None:
+async def test_manifest_of_a_design_is_accepted_as_printed(context: ControllerContext, which: str) -> None:
     wanted = printed(PRINTED[which])
     if which == "revisions design: v1alpha1 CompositionRevision":
         wanted["metadata"]["ownerReferences"][0]["uid"] = (
@@ -206,19 +209,19 @@ async def test_manifest_of_a_design_is_accepted_as_printed(bench: Workbench, whi
         )
     if which == "extra resources design: Composition with allowed resources":
         wanted["spec"]["compositeTypeRef"] = {"apiVersion": "example.org/v1", "kind": "XR"}  # printed without: a sketch
-    made = await bench.client.create(wanted, dry_run=True)
+    made = await context.client.create(wanted, dry_run=True)
     for name, value in wanted["spec"].items():
         assert made["spec"][name] == value
 
 
-async def test_alias_and_current_version_are_one_object(bench: Workbench, unique: str) -> None:
+async def test_alias_and_current_version_are_one_object(context: ControllerContext, unique: str) -> None:
     old = {**_example("Composition", unique), "apiVersion": "apiextensions.crossplane.io/v2alpha1"}
-    await bench.client.create(old)
+    await context.client.create(old)
     try:
-        found = await bench.client.get(gvk_of(_example("Composition", unique)), unique)
+        found = await context.client.get(gvk_of(_example("Composition", unique)), unique)
         assert found["apiVersion"] == "apiextensions.crossplane.io/v1" and found["spec"] == old["spec"]
     finally:
-        await _remove(bench.client, old)
+        await _remove(context.client, old)
 
 
 @pytest.fixture(params=ENGINES)
@@ -260,6 +263,18 @@ async def test_old_versions_warn_on_the_wire_and_say_what_to_use(
 
 Change = Callable[[Object], object]
 LEGACY, MODERN = ("CompositeResourceDefinition", "v1"), ("CompositeResourceDefinition", "v2")
+
+
+def _pod(config: Object) -> Object:
+    found: Object = config["spec"]["deploymentTemplate"]["spec"]["template"]["spec"]
+    return found
+
+
+def _container(config: Object) -> Object:
+    found: Object = _pod(config)["containers"][0]
+    return found
+
+
 REFUSED: dict[str, tuple[tuple[str, str], Change, str]] = {
     "an XRD whose name is not plural and group": (MODERN, lambda o: o["spec"].update(group="other.org"), "plural"),
     "an XRD with an upper-case plural": (MODERN, lambda o: o["spec"]["names"].update(singular="Thing"), "lower case"),
@@ -372,6 +387,21 @@ REFUSED: dict[str, tuple[tuple[str, str], Change, str]] = {
         lambda o: (o["spec"].pop("by"), o["spec"].pop("reason")),
         "by and reason",
     ),
+    "a runtime configuration with a word for a number": (
+        ("DeploymentRuntimeConfig", ""),
+        lambda o: o["spec"]["deploymentTemplate"]["spec"].update(replicas="two"),
+        "replicas",
+    ),
+    "a runtime configuration with a limit that is no quantity": (
+        ("DeploymentRuntimeConfig", ""),
+        lambda o: _container(o)["resources"]["limits"].update(memory="plenty"),
+        "memory",
+    ),
+    "a runtime configuration with a container twice": (
+        ("DeploymentRuntimeConfig", ""),
+        lambda o: _pod(o).update(containers=[_container(o), _container(o)]),
+        "Duplicate value",
+    ),
     "a condition after no duration": (
         ("NopResource", ""),
         lambda o: o["spec"]["forProvider"]["conditionAfter"][0].update(time="soon"),
@@ -381,13 +411,13 @@ REFUSED: dict[str, tuple[tuple[str, str], Change, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_refuses(bench: Workbench, unique: str, what: str) -> None:
+async def test_refuses(context: ControllerContext, unique: str, what: str) -> None:
     (kind, version), change, words = REFUSED[what]
     obj = _example(kind, unique, version)
-    await bench.client.create(obj, dry_run=True)
+    await context.client.create(obj, dry_run=True)
     change(obj)
     with pytest.raises(Invalid, match=words):
-        await bench.client.create(obj, dry_run=True)
+        await context.client.create(obj, dry_run=True)
 
 
 IMMUTABLE: dict[str, tuple[tuple[str, str], Change]] = {
@@ -405,48 +435,69 @@ IMMUTABLE: dict[str, tuple[tuple[str, str], Change]] = {
 
 
 @pytest.mark.parametrize("what", IMMUTABLE)
-async def test_immutable(bench: Workbench, unique: str, what: str) -> None:
+async def test_immutable(context: ControllerContext, unique: str, what: str) -> None:
     (kind, version), change = IMMUTABLE[what]
-    made = await bench.client.create(_example(kind, unique, version))
+    made = await context.client.create(_example(kind, unique, version))
     try:
         changed = copy.deepcopy(made)
         change(changed)
         with pytest.raises(Invalid, match="immutable"):
-            await bench.client.update(changed)
+            await context.client.update(changed)
     finally:
-        await _remove(bench.client, made)
+        await _remove(context.client, made)
 
 
-async def test_legacy_xrd_can_be_written_through_v2_and_stays_legacy(bench: Workbench, unique: str) -> None:
-    made = await bench.client.create(_example("CompositeResourceDefinition", unique, "v1"))
+async def test_a_pipeline_belongs_to_whoever_applied_it_last_as_a_whole(
+    context: ControllerContext, unique: str
+) -> None:
+    def wanting(step: str) -> Object:
+        made = _example("Composition", unique)
+        made["spec"] = {
+            "compositeTypeRef": made["spec"]["compositeTypeRef"],
+            "pipeline": [{"step": step, "functionRef": {"name": "function-a"}}],
+        }
+        return made
+
+    made = await context.client.apply(wanting("one"), manager="first")
     try:
-        found = await bench.client.get(XRD, made["metadata"]["name"])
+        with pytest.raises(Conflict, match=r"spec\.pipeline"):
+            await context.client.apply(wanting("two"), manager="second")
+        forced = await context.client.apply(wanting("two"), manager="second", force=True)
+        assert [step["step"] for step in forced["spec"]["pipeline"]] == ["two"]
+    finally:
+        await _remove(context.client, made)
+
+
+async def test_legacy_xrd_can_be_written_through_v2_and_stays_legacy(context: ControllerContext, unique: str) -> None:
+    made = await context.client.create(_example("CompositeResourceDefinition", unique, "v1"))
+    try:
+        found = await context.client.get(XRD, made["metadata"]["name"])
         assert found["spec"]["scope"] == "LegacyCluster" and found["spec"]["claimNames"]["kind"] == "Legacy"
         found["metadata"]["labels"] = {"written": "through-v2"}
         found["spec"]["defaultCompositionRef"] = {"name": "other"}
-        written = await bench.client.update(found)
+        written = await context.client.update(found)
         assert (
             written["spec"]["scope"] == "LegacyCluster" and written["spec"]["defaultCompositionRef"]["name"] == "other"
         )
     finally:
-        await _remove(bench.client, made)
+        await _remove(context.client, made)
 
 
 @pytest.mark.parametrize(("version", "scope"), [("v1", "LegacyCluster"), ("v2", "Namespaced")])
 async def test_scope_that_is_not_given_depends_on_the_version(
-    bench: Workbench, unique: str, version: str, scope: str
+    context: ControllerContext, unique: str, version: str, scope: str
 ) -> None:
     xrd = _example("CompositeResourceDefinition", unique, "v2")
     xrd["apiVersion"] = f"apiextensions.crossplane.io/{version}"
     del xrd["spec"]["scope"], xrd["spec"]["conversion"]
-    made = await bench.client.create(xrd)
+    made = await context.client.create(xrd)
     try:
         for each in ("v1", "v2"):
-            found = await bench.client.get(XRD._replace(version=each), made["metadata"]["name"])
+            found = await context.client.get(XRD._replace(version=each), made["metadata"]["name"])
             assert found["spec"]["scope"] == scope
             assert found["spec"]["defaultCompositionUpdatePolicy"] == "Automatic"
     finally:
-        await _remove(bench.client, made)
+        await _remove(context.client, made)
 
 
 # -- CompositionRevisions never change
@@ -475,24 +526,26 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-async def test_revision_refuses(bench: Workbench, unique: str, what: str) -> None:
-    made = await bench.client.create(_example("CompositionRevision", unique))
+async def test_revision_refuses(context: ControllerContext, unique: str, what: str) -> None:
+    made = await context.client.create(_example("CompositionRevision", unique))
     try:
         changed = copy.deepcopy(made)
         CHANGES[what](changed)
         assert changed != made
         with pytest.raises(Invalid):
-            await bench.client.update(changed)
-        assert await bench.client.get(COMPOSITION_REVISION, made["metadata"]["name"]) == made
+            await context.client.update(changed)
+        assert await context.client.get(COMPOSITION_REVISION, made["metadata"]["name"]) == made
     finally:
-        await _remove(bench.client, made)
+        await _remove(context.client, made)
 
 
-async def test_revision_in_resources_mode_refuses_a_change_inside_a_base(bench: Workbench, unique: str) -> None:
+async def test_revision_in_resources_mode_refuses_a_change_inside_a_base(
+    context: ControllerContext, unique: str
+) -> None:
     example = next(each for each in EXAMPLES if each["metadata"]["name"] == "NAME-resources")
     revision = _named({**example, "kind": "CompositionRevision"}, unique)
     revision["spec"]["revision"] = 1
-    made = await bench.client.create(revision)
+    made = await context.client.create(revision)
     try:
         changes: list[Change] = [
             lambda o: o["spec"]["resources"][0]["base"]["data"].update(a="c"),
@@ -503,38 +556,40 @@ async def test_revision_in_resources_mode_refuses_a_change_inside_a_base(bench: 
             changed = copy.deepcopy(made)
             change(changed)
             with pytest.raises(Invalid, match="immutable"):
-                await bench.client.update(changed)
+                await context.client.update(changed)
     finally:
-        await _remove(bench.client, made)
+        await _remove(context.client, made)
 
 
-async def test_revision_takes_a_higher_number_owners_annotations_and_a_status(bench: Workbench, unique: str) -> None:
-    owner = await bench.client.create(_example("Composition", unique))
-    made = await bench.client.create(_example("CompositionRevision", unique))
+async def test_revision_takes_a_higher_number_owners_annotations_and_a_status(
+    context: ControllerContext, unique: str
+) -> None:
+    owner = await context.client.create(_example("Composition", unique))
+    made = await context.client.create(_example("CompositionRevision", unique))
     try:
         made["spec"]["revision"] = 7
         made["metadata"]["annotations"] = {"a": "b"}
         made["metadata"]["ownerReferences"] = [
             {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": unique, "uid": owner["metadata"]["uid"]}
         ]
-        written = await bench.client.update(made)
+        written = await context.client.update(made)
         assert written["spec"]["revision"] == 7
         written["status"] = {"composites": 3}
-        assert (await bench.client.update(written, subresource="status"))["status"] == {"composites": 3}
+        assert (await context.client.update(written, subresource="status"))["status"] == {"composites": 3}
     finally:
-        await _remove(bench.client, made)
-        await _remove(bench.client, owner)
+        await _remove(context.client, made)
+        await _remove(context.client, owner)
 
 
-async def test_revision_keeps_its_labels_where_admission_policies_exist(bench: Workbench, unique: str) -> None:
-    if isinstance(bench.client, LocalClient):
-        pytest.skip("nothing puts policies into force in this process: the revision guard does it there")
-    made = await bench.client.create(_example("CompositionRevision", unique))
+async def test_revision_keeps_its_labels_where_admission_policies_exist(
+    context: ControllerContext, unique: str
+) -> None:
+    made = await context.client.create(_example("CompositionRevision", unique))
     name = made["metadata"]["name"]
 
     def label(**labels: str | None) -> Any:
         patch = Patch(PatchType.MERGE, {"metadata": {"labels": labels}})
-        return bench.client.patch(COMPOSITION_REVISION, name, patch, dry_run=True)
+        return context.client.patch(COMPOSITION_REVISION, name, patch, dry_run=True)
 
     async def refused() -> bool:
         try:
@@ -551,4 +606,4 @@ async def test_revision_keeps_its_labels_where_admission_policies_exist(bench: W
             await label(**{"crossplane.io/composition-name": "other"})
         await label(**{"crossplane.io/composition-spec-hash": "1"})
     finally:
-        await _remove(bench.client, made)
+        await _remove(context.client, made)

@@ -15,28 +15,28 @@ from planform.api.names import (
     PAUSED_ANNOTATION,
     XRD,
 )
-from planform.apiserver.admission import Admission
+from planform.apiserver.admission.chain import Admission
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Propagation
-from planform.controllers import departures
-from planform.controllers.definitions import DefinitionController
-from planform.controllers.workbench import Workbench
+from planform.definitions import deletion
+from planform.definitions.controller import DefinitionController
 from planform.errors import Conflict
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import condition_of, embedded_context, eventually, read
 from tests.harness.definitions import (
     HELD,
     Definitions,
     Recorder,
     definitions,
-    passes,
+    reconciles,
     stranger,
     with_field,
 )
-from tests.harness.planes import condition_of, embedded_bench, eventually, read
 
 
 @pytest.fixture
-async def defs(bench: Workbench, unique: str) -> AsyncIterator[Definitions]:
-    async with definitions(bench, unique) as defs:
+async def defs(context: ControllerContext, unique: str) -> AsyncIterator[Definitions]:
+    async with definitions(context, unique) as defs:
         yield defs
 
 
@@ -45,13 +45,13 @@ async def defs(bench: Workbench, unique: str) -> AsyncIterator[Definitions]:
 
 @pytest.mark.parametrize("plural", ["apps", "xapps"], ids=["composites", "claims"])
 async def test_a_crd_of_somebody_else_is_refused_until_it_goes(defs: Definitions, plural: str) -> None:
-    foreign = await defs.bench.client.create(stranger(defs.group))
+    foreign = await defs.context.client.create(stranger(defs.group))
     condition = "Established" if plural == "apps" else "Offered"
-    xrd = await defs.bench.client.create(defs.xrd() if plural == "apps" else defs.claimed())
+    xrd = await defs.context.client.create(defs.xrd() if plural == "apps" else defs.claimed())
     refused = await defs.until(xrd, condition, "False", reason="ForeignDefinition")
     told = condition_of(refused, condition)
     assert told is not None and "was not made by an XRD" in told["message"]
-    found = await defs.bench.client.get(CRD, foreign["metadata"]["name"])
+    found = await defs.context.client.get(CRD, foreign["metadata"]["name"])
     assert found["spec"] == foreign["spec"] and not found["metadata"].get("ownerReferences")
     await defs.delete(foreign)
     await defs.until(xrd, condition, "True")
@@ -59,7 +59,7 @@ async def test_a_crd_of_somebody_else_is_refused_until_it_goes(defs: Definitions
 
 async def test_of_two_xrds_that_want_one_crd_the_second_has_it_when_the_first_is_gone(defs: Definitions) -> None:
     first = await defs.established(defs.xrd())
-    second = await defs.bench.client.create(defs.claimed())
+    second = await defs.context.client.create(defs.claimed())
     refused = await defs.until(second, "Offered", "False", reason="ForeignDefinition")
     told = condition_of(refused, "Offered")
     assert told is not None and f'controlled by CompositeResourceDefinition "apps.{defs.group}"' in told["message"]
@@ -72,31 +72,31 @@ async def test_a_crd_that_an_xrd_lost_is_adopted_again_with_its_xrs(defs: Defini
     xrd = await defs.established(defs.xrd())
     xr = await defs.create(xrd, "one")
     await defs.stop()
-    crd = await defs.bench.client.get(CRD, xrd["metadata"]["name"])
+    crd = await defs.context.client.get(CRD, xrd["metadata"]["name"])
     await defs.change(crd, {"metadata": {"ownerReferences": None}})
     await defs.change(xrd, {"metadata": {"finalizers": None}})
     await defs.delete(xrd)
     await defs.gone(xrd)
     defs.start()
     again = await defs.established(defs.xrd())
-    found = await defs.bench.client.get(CRD, crd["metadata"]["name"])
+    found = await defs.context.client.get(CRD, crd["metadata"]["name"])
     assert found["metadata"]["uid"] == crd["metadata"]["uid"]
     assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [again["metadata"]["uid"]]
-    assert (await defs.bench.client.get(gvk_of(xr), "one", namespace="default"))["metadata"]["uid"]
+    assert (await defs.context.client.get(gvk_of(xr), "one", namespace="default"))["metadata"]["uid"]
 
 
 async def test_a_crd_that_is_not_the_xrds_is_orphaned_and_not_deleted(defs: Definitions) -> None:
     xrd = await defs.established(defs.xrd())
     xr = await defs.create(xrd, "one")
     await defs.stop()
-    crd = await defs.bench.client.get(CRD, xrd["metadata"]["name"])
+    crd = await defs.context.client.get(CRD, xrd["metadata"]["name"])
     await defs.change(crd, {"metadata": {"ownerReferences": None}})
     await defs.delete(xrd)
     defs.start()
     await defs.gone(xrd)
-    found = await defs.bench.client.get(CRD, crd["metadata"]["name"])
+    found = await defs.context.client.get(CRD, crd["metadata"]["name"])
     assert not found["metadata"].get("deletionTimestamp")
-    found = await defs.bench.client.get(gvk_of(xr), "one", namespace="default")
+    found = await defs.context.client.get(gvk_of(xr), "one", namespace="default")
     assert not found["metadata"].get("deletionTimestamp")
     assert defs.composites.running == {}
     await defs.delete(crd)
@@ -114,12 +114,12 @@ async def test_deletion_waits_for_instances(defs: Definitions) -> None:
     await defs.gone(free)
     going = await defs.until(xrd, "Established", "False", reason="TerminatingCompositeResource")
     assert DEFINED_FINALIZER in going["metadata"]["finalizers"]
-    assert (await defs.bench.client.get(gvk_of(held), "held", namespace="default"))["metadata"]["deletionTimestamp"]
-    assert not (await defs.bench.client.get(CRD, name))["metadata"].get("deletionTimestamp")
+    assert (await defs.context.client.get(gvk_of(held), "held", namespace="default"))["metadata"]["deletionTimestamp"]
+    assert not (await defs.context.client.get(CRD, name))["metadata"].get("deletionTimestamp")
     assert name in defs.composites.running, "an XR loses its finalizer only while its controller runs"
     await defs.change(held, {"metadata": {"finalizers": None}})
     await defs.gone(xrd)
-    assert await read(defs.bench.client, CRD, name) is None
+    assert await read(defs.context.client, CRD, name) is None
     assert defs.composites.told[-1] == f"stop {name}"
 
 
@@ -132,16 +132,16 @@ async def test_claims_go_before_xrs(defs: Definitions) -> None:
     await defs.until(xrd, "Established", "False", reason="TerminatingCompositeResource")
 
     async def claim_is_going() -> bool:
-        found = await defs.bench.client.get(gvk_of(claim), "one", namespace="default")
+        found = await defs.context.client.get(gvk_of(claim), "one", namespace="default")
         return bool(found["metadata"].get("deletionTimestamp"))
 
     await eventually(claim_is_going, "the claim is being deleted")
-    assert not (await defs.bench.client.get(gvk_of(xr), "one"))["metadata"].get("deletionTimestamp")
+    assert not (await defs.context.client.get(gvk_of(xr), "one"))["metadata"].get("deletionTimestamp")
     assert defs.composites.running and defs.claims.running
     await defs.change(claim, {"metadata": {"finalizers": None}})
     await defs.gone(xrd)
     for plural in ("xapps", "apps"):
-        assert await read(defs.bench.client, CRD, f"{plural}.{defs.group}") is None
+        assert await read(defs.context.client, CRD, f"{plural}.{defs.group}") is None
     assert defs.composites.running == defs.claims.running == {}
 
 
@@ -152,7 +152,7 @@ async def test_an_xr_that_comes_during_the_deletion_goes_as_well(defs: Definitio
     await defs.until(xrd, "Established", "False", reason="TerminatingCompositeResource")
 
     async def held_is_going() -> bool:
-        found = await defs.bench.client.get(gvk_of(held), "held", namespace="default")
+        found = await defs.context.client.get(gvk_of(held), "held", namespace="default")
         return bool(found["metadata"].get("deletionTimestamp"))
 
     await eventually(held_is_going, "the first XR is being deleted")
@@ -185,15 +185,15 @@ async def test_instances_that_go_one_by_one_cost_no_pass_each(defs: Definitions)
     await defs.delete(xrd)
 
     async def all_are_going() -> bool:
-        found = (await defs.bench.client.list(gvk_of(held[0]))).items
+        found = (await defs.context.client.list(gvk_of(held[0]))).items
         return all(each["metadata"].get("deletionTimestamp") for each in found)
 
     await eventually(all_are_going, "all XRs are being deleted")
-    before = passes(defs.bench)
+    before = reconciles(defs.context)
     for xr in held[1:]:
         await defs.change(xr, {"metadata": {"finalizers": None}})
         await defs.gone(xr)
-    assert passes(defs.bench) - before <= 3, "a few may be on their way when the counting begins"
+    assert reconciles(defs.context) - before <= 3, "a few may be on their way when the counting begins"
     await defs.change(held[0], {"metadata": {"finalizers": None}})
     await defs.gone(xrd)
 
@@ -213,10 +213,10 @@ class Guard:
 async def test_an_instance_that_may_not_be_deleted_is_named_and_the_others_go(
     unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "AT_ONCE", 1)  # so that the other one is of a later slice
+    monkeypatch.setattr(deletion, "AT_ONCE", 1)  # so that the other one is of a later slice
     guard = Guard("needed")
-    async with embedded_bench(admission=[guard]) as bench:
-        defs = Definitions(bench, f"{unique}.example.org")
+    async with embedded_context(admission=[guard]) as context:
+        defs = Definitions(context, f"{unique}.example.org")
         defs.start()
         xrd = await defs.established(defs.xrd())
         await defs.create(xrd, "needed")
@@ -233,17 +233,17 @@ async def test_an_instance_that_may_not_be_deleted_is_named_and_the_others_go(
 async def test_foreground_deletion_ends_as_well(defs: Definitions) -> None:
     xrd = await defs.until(await defs.established(defs.claimed()), "Offered", "True")
     xr = await defs.change(await defs.create(xrd, "one"), {"metadata": {"finalizers": [HELD]}})
-    await defs.bench.client.delete(XRD, xrd["metadata"]["name"], propagation=Propagation.FOREGROUND)
+    await defs.context.client.delete(XRD, xrd["metadata"]["name"], propagation=Propagation.FOREGROUND)
 
     async def xr_is_going() -> bool:
-        found = await defs.bench.client.get(gvk_of(xr), "one")
+        found = await defs.context.client.get(gvk_of(xr), "one")
         return bool(found["metadata"].get("deletionTimestamp"))
 
     await eventually(xr_is_going, "the XR is being deleted")
     assert xrd["metadata"]["name"] in defs.composites.running
     await defs.change(xr, {"metadata": {"finalizers": None}})
     await defs.gone(xrd)
-    assert await read(defs.bench.client, CRD, xrd["metadata"]["name"]) is None
+    assert await read(defs.context.client, CRD, xrd["metadata"]["name"]) is None
 
 
 async def test_a_paused_xrd_is_not_deleted(defs: Definitions) -> None:
@@ -254,7 +254,7 @@ async def test_a_paused_xrd_is_not_deleted(defs: Definitions) -> None:
     await defs.delete(xrd)
     await defs.delete(other)
     await defs.gone(other)
-    assert not (await defs.bench.client.get(gvk_of(xr), "one", namespace="default"))["metadata"].get(
+    assert not (await defs.context.client.get(gvk_of(xr), "one", namespace="default"))["metadata"].get(
         "deletionTimestamp"
     )
     await defs.change(xrd, {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}})
@@ -268,7 +268,7 @@ async def test_an_invalid_xrd_can_be_deleted(defs: Definitions) -> None:
     await defs.until(xrd, "Established", "False", reason="InvalidDefinition")
     await defs.delete(xrd)
     await defs.gone(xrd)
-    assert await read(defs.bench.client, CRD, xrd["metadata"]["name"]) is None
+    assert await read(defs.context.client, CRD, xrd["metadata"]["name"]) is None
 
 
 async def test_nothing_runs_for_an_xrd_that_was_removed_by_force(defs: Definitions) -> None:
@@ -315,15 +315,16 @@ class CrashingClient:
 
 @dataclass
 class Life:
-    """An XRD from its creation to its end, driven pass by pass; after a crash by a controller that knows nothing."""
+    """An XRD from its creation to its end, driven reconcile by reconcile; after a crash by a controller that knows
+    nothing."""
 
     defs: Definitions
     client: CrashingClient
     controller: DefinitionController = field(init=False)
 
     def __post_init__(self) -> None:
-        bench = replace(self.defs.bench, client=cast(Client, self.client))
-        self.controller = DefinitionController(bench, self.defs.composites, self.defs.claims)
+        context = replace(self.defs.context, client=cast(Client, self.client))
+        self.controller = DefinitionController(context, self.defs.composites, self.defs.claims)
 
     async def drive(self, key: ObjectKey, done: Callable[[], Awaitable[bool]], what: str) -> None:
         async def step() -> bool:
@@ -331,7 +332,7 @@ class Life:
                 await self.controller.reconcile(key)
             except Crash:
                 self.defs.composites, self.defs.claims = Recorder(), Recorder()
-                self.controller = DefinitionController(self.defs.bench, self.defs.composites, self.defs.claims)
+                self.controller = DefinitionController(self.defs.context, self.defs.composites, self.defs.claims)
             except Conflict:
                 pass
             return await done()
@@ -339,7 +340,7 @@ class Life:
         await eventually(step, what)
 
     async def run(self) -> None:
-        client, xrd = self.defs.bench.client, self.defs.claimed()
+        client, xrd = self.defs.context.client, self.defs.claimed()
         key = ObjectKey("", xrd["metadata"]["name"])
 
         async def is_served() -> bool:
@@ -371,10 +372,10 @@ class Life:
 
 
 async def test_a_crash_after_any_write_leaves_nothing_behind(unique: str) -> None:
-    async with embedded_bench() as bench:
-        clean = Life(Definitions(bench, f"{unique}.example.org"), CrashingClient(bench.client, None))
+    async with embedded_context() as context:
+        clean = Life(Definitions(context, f"{unique}.example.org"), CrashingClient(context.client, None))
         await clean.run()
         assert clean.client.writes > 15
         for at in range(1, clean.client.writes + 1):
-            crashed = Life(Definitions(bench, f"{unique}-{at}.example.org"), CrashingClient(bench.client, at))
+            crashed = Life(Definitions(context, f"{unique}-{at}.example.org"), CrashingClient(context.client, at))
             await crashed.run()

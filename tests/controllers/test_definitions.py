@@ -16,13 +16,14 @@ from planform.api.names import (
     PAUSED_ANNOTATION,
     XRD,
 )
-from planform.apiserver.admission import Admission
+from planform.apiserver.admission.chain import Admission
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Patch, PatchType
-from planform.controllers import definitions as definitions_module
-from planform.controllers.definitions import NAME, RETRY_ANNOTATION, DefinitionController
-from planform.controllers.workbench import Workbench
+from planform.definitions import controller as definitions_module
+from planform.definitions.controller import NAME, RETRY_ANNOTATION, DefinitionController
 from planform.errors import Forbidden, Invalid, NotFound
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import condition_of, embedded_context, eventually, read, until_condition
 from tests.harness.definitions import (
     Definitions,
     Recorder,
@@ -32,12 +33,11 @@ from tests.harness.definitions import (
     stranger,
     with_field,
 )
-from tests.harness.planes import condition_of, embedded_bench, eventually, read, until_condition
 
 
 @pytest.fixture
-async def defs(bench: Workbench, unique: str) -> AsyncIterator[Definitions]:
-    async with definitions(bench, unique) as defs:
+async def defs(context: ControllerContext, unique: str) -> AsyncIterator[Definitions]:
+    async with definitions(context, unique) as defs:
         yield defs
 
 
@@ -103,11 +103,11 @@ async def test_every_served_version_is_served_and_the_referenceable_one_is_store
     ]
     xrd = await defs.established(defs.xrd(versions=versions))
     xr = await defs.create(xrd, "one", version="v1beta1")
-    found = await defs.bench.client.get(gvk(f"{defs.group}/v1", "App"), "one", namespace="default")
+    found = await defs.context.client.get(gvk(f"{defs.group}/v1", "App"), "one", namespace="default")
     assert found["metadata"]["uid"] == xr["metadata"]["uid"]
     with pytest.raises(NotFound):
-        await defs.bench.client.kind(gvk(f"{defs.group}/v1alpha1", "App"))
-    crd = await defs.bench.client.get(CRD, xrd["metadata"]["name"])
+        await defs.context.client.kind(gvk(f"{defs.group}/v1alpha1", "App"))
+    crd = await defs.context.client.get(CRD, xrd["metadata"]["name"])
     assert crd["status"]["storedVersions"] == ["v1"]
 
 
@@ -115,10 +115,10 @@ async def test_the_scale_subresource_works(defs: Definitions) -> None:
     scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
     xrd = await defs.established(defs.xrd(versions=[api_version(subresources={"scale": scale})]))
     xr = await defs.create(xrd, "one", size=2)
-    found = await defs.bench.client.get(gvk_of(xr), "one", namespace="default", subresource="scale")
+    found = await defs.context.client.get(gvk_of(xr), "one", namespace="default", subresource="scale")
     assert found["spec"]["replicas"] == 2
     await defs.change(xr, {"spec": {"replicas": 5}}, subresource="scale")
-    assert (await defs.bench.client.get(gvk_of(xr), "one", namespace="default"))["spec"]["size"] == 5
+    assert (await defs.context.client.get(gvk_of(xr), "one", namespace="default"))["spec"]["size"] == 5
 
 
 async def test_labels_and_annotations_reach_the_crds_and_leave_them_again(defs: Definitions) -> None:
@@ -126,13 +126,13 @@ async def test_labels_and_annotations_reach_the_crds_and_leave_them_again(defs: 
     xrd["metadata"]["labels"] = {"team": "a"}
     xrd = await defs.until(await defs.established(xrd), "Offered", "True")
     for name in (f"xapps.{defs.group}", f"apps.{defs.group}"):
-        metadata = (await defs.bench.client.get(CRD, name))["metadata"]
+        metadata = (await defs.context.client.get(CRD, name))["metadata"]
         assert metadata["labels"] == {"team": "a", "tier": "gold"}
         assert metadata["annotations"]["docs"] == "here"
     await defs.change(xrd, {"metadata": {"labels": {"team": None}}, "spec": {"metadata": None}})
 
     async def check() -> bool:
-        metadata = (await defs.bench.client.get(CRD, f"apps.{defs.group}"))["metadata"]
+        metadata = (await defs.context.client.get(CRD, f"apps.{defs.group}"))["metadata"]
         return not metadata.get("labels") and "docs" not in (metadata.get("annotations") or {})
 
     await eventually(check, "labels and annotations are gone")
@@ -150,7 +150,7 @@ async def test_a_schema_changes_under_live_xrs(defs: Definitions) -> None:
     assert defs.composites.told == [f"start {name} v1 generation 1", f"start {name} v1 generation 2"]
 
     async def check() -> Object | None:
-        found = await defs.bench.client.get(gvk_of(xr), "old", namespace="default")
+        found = await defs.context.client.get(gvk_of(xr), "old", namespace="default")
         return found if found["spec"].get("shape") == "round" else None
 
     found = await eventually(check, "the new field has its default")
@@ -162,7 +162,7 @@ async def test_a_field_that_leaves_the_schema_leaves_the_crd(defs: Definitions) 
     xrd = await defs.established(defs.xrd(versions=[with_field("shape", {"type": "string"})]))
     await defs.change(xrd, {"spec": {"versions": [api_version()]}})
     await defs.until(xrd, "Established", "True")
-    crd = await defs.bench.client.get(CRD, xrd["metadata"]["name"])
+    crd = await defs.context.client.get(CRD, xrd["metadata"]["name"])
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert set(spec["properties"]) == {"size", "color", "crossplane"}
 
@@ -182,9 +182,9 @@ async def test_another_referenceable_version_restarts_the_controllers_for_it(def
     assert (
         defs.composites.told == defs.claims.told == [f"start {name} v1 generation 1", f"start {name} v2 generation 2"]
     )
-    found = await defs.bench.client.get(gvk(f"{defs.group}/v2", "Xapp"), "old")
+    found = await defs.context.client.get(gvk(f"{defs.group}/v2", "Xapp"), "old")
     assert found["metadata"]["uid"] == old["metadata"]["uid"]
-    crd = await defs.bench.client.get(CRD, name)
+    crd = await defs.context.client.get(CRD, name)
     assert crd["status"]["storedVersions"] == ["v1", "v2"]
 
 
@@ -196,11 +196,11 @@ async def test_a_version_that_may_have_stored_objects_cannot_vanish(defs: Defini
     refused = await defs.until(xrd, "Established", "False", reason="StoredVersionRemoved")
     condition = condition_of(refused, "Established")
     assert condition is not None and "objects may be stored as v1" in condition["message"]
-    assert await defs.bench.client.get(gvk(f"{defs.group}/v1", "App"), "old", namespace="default")
+    assert await defs.context.client.get(gvk(f"{defs.group}/v1", "App"), "old", namespace="default")
     versions = [api_version("v1", referenceable=False, served=False), api_version("v2")]
     await defs.change(xrd, {"spec": {"versions": versions}})
     await defs.until(xrd, "Established", "True")
-    assert await defs.bench.client.get(gvk(f"{defs.group}/v2", "App"), "old", namespace="default")
+    assert await defs.context.client.get(gvk(f"{defs.group}/v2", "App"), "old", namespace="default")
 
 
 BROKEN = [
@@ -213,22 +213,22 @@ BROKEN = [
 
 @pytest.mark.parametrize("schema", BROKEN)
 async def test_an_invalid_xrd_says_which_field_and_waits_for_a_change(defs: Definitions, schema: Object) -> None:
-    xrd = await defs.bench.client.create(defs.xrd(versions=[with_field("shape", schema)]))
+    xrd = await defs.context.client.create(defs.xrd(versions=[with_field("shape", schema)]))
     refused = await defs.until(xrd, "Established", "False", reason="InvalidDefinition")
     condition = condition_of(refused, "Established")
     assert condition is not None and "properties[spec].properties" in condition["message"]
     told = await eventually(lambda: defs.events(xrd), "an event tells of it")
     assert [(kind, reason) for kind, reason, _ in told] == [("Warning", "InvalidDefinition")]
-    assert await read(defs.bench.client, CRD, xrd["metadata"]["name"]) is None
+    assert await read(defs.context.client, CRD, xrd["metadata"]["name"]) is None
     assert defs.composites.told == []
-    outcomes = [line for line in defs.bench.metrics.render().splitlines() if f'controller="{NAME}",outcome=' in line]
+    outcomes = [line for line in defs.context.metrics.render().splitlines() if f'controller="{NAME}",outcome=' in line]
     assert not [line for line in outcomes if 'outcome="success"' not in line and 'outcome="conflict"' not in line]
     await defs.change(refused, {"spec": {"versions": [api_version()]}})
     await defs.until(xrd, "Established", "True")
 
 
 async def test_a_version_without_a_schema_is_refused_by_name(defs: Definitions) -> None:
-    xrd = await defs.bench.client.create(defs.xrd(versions=[api_version(schema={})]))
+    xrd = await defs.context.client.create(defs.xrd(versions=[api_version(schema={})]))
     refused = await defs.until(xrd, "Established", "False", reason="InvalidDefinition")
     condition = condition_of(refused, "Established")
     assert condition is not None and condition["message"].endswith(
@@ -250,7 +250,7 @@ async def test_an_invalid_change_leaves_what_is_served_as_it_was(defs: Definitio
         return name in defs.composites.running
 
     await eventually(check, "XRs are reconciled again after a restart")
-    assert (await defs.bench.client.get(XRD, name))["metadata"]["resourceVersion"] == refused["metadata"][
+    assert (await defs.context.client.get(XRD, name))["metadata"]["resourceVersion"] == refused["metadata"][
         "resourceVersion"
     ]
 
@@ -268,7 +268,7 @@ REFUSED: list[tuple[Object, str]] = [
 
 
 async def test_immutable_and_invalid_changes_are_refused(defs: Definitions) -> None:
-    xrd = await defs.bench.client.create(defs.claimed(enforcedCompositionRef={"name": "mine"}))
+    xrd = await defs.context.client.create(defs.claimed(enforcedCompositionRef={"name": "mine"}))
     for change, message in REFUSED:
         with pytest.raises(Invalid, match=message):
             await defs.change(xrd, {"spec": change})
@@ -278,9 +278,9 @@ async def test_a_name_that_another_crd_has_is_told_and_had_once_it_is_free(defs:
     other = stranger(defs.group)
     other["metadata"]["name"] = f"things.{defs.group}"
     other["spec"]["names"] = {"plural": "things", "kind": "Thing", "shortNames": ["app"]}
-    other = await defs.bench.client.create(other)
-    await until_condition(defs.bench.client, other, "Established")
-    xrd = await defs.bench.client.create(defs.xrd())
+    other = await defs.context.client.create(other)
+    await until_condition(defs.context.client, other, "Established")
+    xrd = await defs.context.client.create(defs.xrd())
     refused = await defs.until(xrd, "Established", "False", reason="NamesNotAccepted")
     condition = condition_of(refused, "Established")
     assert condition is not None and '"app" is already in use' in condition["message"]
@@ -295,11 +295,11 @@ async def test_a_name_that_another_crd_has_is_told_and_had_once_it_is_free(defs:
 async def test_a_restart_with_nothing_changed_writes_nothing(defs: Definitions) -> None:
     xrd = await defs.until(await defs.established(defs.claimed()), "Offered", "True")
     key = ObjectKey("", xrd["metadata"]["name"])
-    await defs.stop()  # waits for the pass in hand, whose last writes are the roles
+    await defs.stop()  # waits for the reconcile in hand, whose last writes are the roles
     before = await defs.versions(xrd)
     assert len(before) == 7
     defs.composites, defs.claims = Recorder(), Recorder()
-    controller = DefinitionController(defs.bench, defs.composites, defs.claims)
+    controller = DefinitionController(defs.context, defs.composites, defs.claims)
     await controller.reconcile(key)
     await controller.reconcile(key)
     assert await defs.versions(xrd) == before
@@ -311,13 +311,13 @@ async def test_a_restart_with_nothing_changed_writes_nothing(defs: Definitions) 
 async def test_crds_that_vanish_or_lose_their_owner_come_back(defs: Definitions) -> None:
     xrd = await defs.until(await defs.established(defs.claimed()), "Offered", "True")
     name = xrd["metadata"]["name"]
-    crd = await defs.bench.client.get(CRD, f"apps.{defs.group}")
+    crd = await defs.context.client.get(CRD, f"apps.{defs.group}")
     await defs.delete(crd)
-    await defs.change(await defs.bench.client.get(CRD, name), {"metadata": {"ownerReferences": None}})
+    await defs.change(await defs.context.client.get(CRD, name), {"metadata": {"ownerReferences": None}})
 
     async def check() -> bool:
-        again = await read(defs.bench.client, CRD, crd["metadata"]["name"])
-        owners = (await defs.bench.client.get(CRD, name))["metadata"].get("ownerReferences")
+        again = await read(defs.context.client, CRD, crd["metadata"]["name"])
+        owners = (await defs.context.client.get(CRD, name))["metadata"].get("ownerReferences")
         return again is not None and again["metadata"]["uid"] != crd["metadata"]["uid"] and bool(owners)
 
     await eventually(check, "both are as they were")
@@ -329,14 +329,14 @@ async def test_an_api_server_that_could_not_clean_up_a_crd_is_asked_to_try_again
     """As kube-apiserver under load, whose storage for a new kind is not ready: it says so, and waits for minutes."""
     monkeypatch.setattr(definitions_module, "NUDGE_SECONDS", 0.05)
     held = {"metadata": {"finalizers": ["example.org/held"]}}
-    async with embedded_bench() as bench, definitions(bench, unique) as defs:
+    async with embedded_context() as context, definitions(context, unique) as defs:
         await defs.until(await defs.established(defs.claimed()), "Offered", "True")
-        crd = await bench.client.get(CRD, f"apps.{defs.group}")
+        crd = await context.client.get(CRD, f"apps.{defs.group}")
         await defs.change(crd, held)
-        await bench.client.delete(CRD, crd["metadata"]["name"])
+        await context.client.delete(CRD, crd["metadata"]["name"])
 
         async def cleaned_up() -> Object | None:
-            found = await read(bench.client, CRD, crd["metadata"]["name"])
+            found = await read(context.client, CRD, crd["metadata"]["name"])
             done = found and (condition_of(found, "Terminating") or {}).get("reason") == "InstanceDeletionCompleted"
             return found if done else None
 
@@ -346,23 +346,23 @@ async def test_an_api_server_that_could_not_clean_up_a_crd_is_asked_to_try_again
         told = {**reason, "message": "storage is (re)initializing", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         conditions = [each for each in stuck["status"]["conditions"] if each["type"] != "Terminating"]
         patch = Patch(PatchType.MERGE, {"status": {"conditions": [*conditions, told]}})
-        await bench.client.patch(CRD, crd["metadata"]["name"], patch, subresource="status")
+        await context.client.patch(CRD, crd["metadata"]["name"], patch, subresource="status")
         seen: set[str] = set()
 
         async def touched_again() -> bool:
-            found = await bench.client.get(CRD, crd["metadata"]["name"])
+            found = await context.client.get(CRD, crd["metadata"]["name"])
             seen.add((found["metadata"].get("annotations") or {}).get(RETRY_ANNOTATION, ""))
             return len(seen - {""}) > 1
 
         await eventually(touched_again, "it is touched until it goes away")
-        await defs.change(await bench.client.get(CRD, crd["metadata"]["name"]), {"metadata": {"finalizers": None}})
+        await defs.change(await context.client.get(CRD, crd["metadata"]["name"]), {"metadata": {"finalizers": None}})
 
         async def is_another() -> bool:
-            found = await read(bench.client, CRD, crd["metadata"]["name"])
+            found = await read(context.client, CRD, crd["metadata"]["name"])
             return found is not None and found["metadata"]["uid"] != crd["metadata"]["uid"]
 
         await eventually(is_another, "it comes back")
-        found = await bench.client.get(CRD, crd["metadata"]["name"])
+        found = await context.client.get(CRD, crd["metadata"]["name"])
         assert RETRY_ANNOTATION not in (found["metadata"].get("annotations") or {})
 
 
@@ -371,15 +371,15 @@ async def test_roles_that_vanish_or_change_come_back(defs: Definitions) -> None:
     names = [role_name(xrd["metadata"]["name"], who) for who in ("crossplane", "edit", "view", "browse")]
 
     async def roles() -> list[Object | None]:
-        return [await read(defs.bench.client, CLUSTER_ROLE, name) for name in names]
+        return [await read(defs.context.client, CLUSTER_ROLE, name) for name in names]
 
     async def all_are_there() -> bool:
         return None not in await roles()
 
     await eventually(all_are_there, "all roles are there")
     before = [role["rules"] for role in await roles() if role]
-    await defs.bench.client.delete(CLUSTER_ROLE, names[2])
-    await defs.change(await defs.bench.client.get(CLUSTER_ROLE, names[1]), {"rules": []})
+    await defs.context.client.delete(CLUSTER_ROLE, names[2])
+    await defs.change(await defs.context.client.get(CLUSTER_ROLE, names[1]), {"rules": []})
 
     async def all_are_as_before() -> bool:
         return [role and role["rules"] for role in await roles()] == before
@@ -389,7 +389,7 @@ async def test_roles_that_vanish_or_change_come_back(defs: Definitions) -> None:
 
 async def test_roles_are_gathered_by_those_of_kubernetes(defs: Definitions) -> None:
     label = "rbac.authorization.k8s.io/aggregate-to-edit"
-    gathering = await defs.bench.client.create(
+    gathering = await defs.context.client.create(
         {
             "apiVersion": CLUSTER_ROLE.api_version,
             "kind": CLUSTER_ROLE.kind,
@@ -402,7 +402,7 @@ async def test_roles_are_gathered_by_those_of_kubernetes(defs: Definitions) -> N
     rule = {"apiGroups": [defs.group], "resources": ["xapps", "apps"], "verbs": ["*"]}
 
     async def check() -> bool:
-        role = await defs.bench.client.get(CLUSTER_ROLE, gathering["metadata"]["name"])
+        role = await defs.context.client.get(CLUSTER_ROLE, gathering["metadata"]["name"])
         return rule in (role.get("rules") or [])
 
     await eventually(check, "editors may edit XRs and claims")
@@ -412,10 +412,10 @@ async def test_roles_are_gathered_by_those_of_kubernetes(defs: Definitions) -> N
 async def test_a_paused_xrd_is_left_alone_until_it_is_not(defs: Definitions) -> None:
     paused = defs.xrd()
     paused["metadata"]["annotations"] = {PAUSED_ANNOTATION: "true"}
-    paused = await defs.bench.client.create(paused)
+    paused = await defs.context.client.create(paused)
     other = await defs.established(defs.xrd(plural="others"))
     assert defs.composites.running == {other["metadata"]["name"]: 1}
-    found = await defs.bench.client.get(XRD, paused["metadata"]["name"])
+    found = await defs.context.client.get(XRD, paused["metadata"]["name"])
     assert found["metadata"]["resourceVersion"] == paused["metadata"]["resourceVersion"]
     await defs.change(paused, {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}})
     await defs.until(paused, "Established", "True")
@@ -449,17 +449,17 @@ class Lock:
 
 
 async def test_a_control_plane_that_may_not_write_crds_says_so(unique: str) -> None:
-    async with embedded_bench(admission=[Lock(CRD.kind)]) as bench:
-        defs = Definitions(bench, f"{unique}.example.org")
+    async with embedded_context(admission=[Lock(CRD.kind)]) as context:
+        defs = Definitions(context, f"{unique}.example.org")
         defs.start()
-        xrd = await bench.client.create(defs.xrd())
+        xrd = await context.client.create(defs.xrd())
         message = "no CustomResourceDefinition may be written"
         await defs.until(xrd, "Established", "False", reason="Forbidden", message=message)
 
 
 async def test_a_control_plane_that_may_not_write_roles_says_so_and_serves_all_the_same(unique: str) -> None:
-    async with embedded_bench(admission=[Lock(CLUSTER_ROLE.kind)]) as bench:
-        defs = Definitions(bench, f"{unique}.example.org")
+    async with embedded_context(admission=[Lock(CLUSTER_ROLE.kind)]) as context:
+        defs = Definitions(context, f"{unique}.example.org")
         defs.start()
         xrd = await defs.established(defs.xrd())
         told = ("Warning", "RolesNotGranted", "no ClusterRole may be written")

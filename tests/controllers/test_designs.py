@@ -20,11 +20,11 @@ from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client
 from planform.clock import SystemClock
-from planform.controllers.crds import ensure_crds
-from planform.controllers.workbench import Workbench
+from planform.definitions.own_crds import ensure_crds
+from planform.reconcile.context import ControllerContext
 from tests.controllers.conftest import ENGINES
 from tests.controllers.stage import Stage, an_xr, mended, open_stage, printed
-from tests.harness.planes import condition_of, eventually, until_condition
+from tests.harness.contexts import condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,8 +33,8 @@ ROBOT = ("iam.dummy.upbound.io/v1alpha1", "Robot")
 
 
 @pytest.fixture
-async def stage(bench: Workbench) -> AsyncIterator[Stage]:
-    async with open_stage(bench) as stage:
+async def stage(context: ControllerContext) -> AsyncIterator[Stage]:
+    async with open_stage(context) as stage:
         yield stage
 
 
@@ -71,7 +71,7 @@ async def test_functions_design_pipeline_composition_says_that_remote_templates_
     instance = await stage.apply(an_xr("database.example.org/v1", "XPostgreSQLInstance", {}))
     problem = await stage.failure(instance)
     assert problem["step"] == "compose-xr-using-go-templates"
-    assert "does not fetch its templates from elsewhere" in problem["message"]
+    assert "does not fetch its templates from other places" in problem["message"]
 
 
 async def test_functions_design_pipeline_composition_runs_both_steps_with_its_templates_inline(stage: Stage) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import ENVIRONMENT_CONFIG
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.stage import Stage, an_xr, open_stage, printed
 
 pytestmark = pytest.mark.timeout(120)
@@ -17,8 +17,8 @@ NOP = ("nop.crossplane.io/v1alpha1", "NopResource")
 
 
 @pytest.fixture
-async def stage(bench: Workbench) -> AsyncIterator[Stage]:
-    async with open_stage(bench) as stage:
+async def stage(context: ControllerContext) -> AsyncIterator[Stage]:
+    async with open_stage(context) as stage:
         yield stage
 
 

@@ -9,16 +9,16 @@ import pytest
 
 from planform.api.kinds import Object, gvk
 from planform.api.names import COMPOSITION_REVISION, FUNCTION_REVISION
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.stage import Stage, an_xr, open_stage, printed
-from tests.harness.planes import eventually, until_condition
+from tests.harness.contexts import eventually, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-async def stage(bench: Workbench) -> AsyncIterator[Stage]:
-    async with open_stage(bench) as stage:
+async def stage(context: ControllerContext) -> AsyncIterator[Stage]:
+    async with open_stage(context) as stage:
         yield stage
 
 

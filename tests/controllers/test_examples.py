@@ -10,11 +10,11 @@ import pytest
 
 from planform.api.kinds import Object, gvk, gvk_of
 from planform.api.names import SECRET
-from planform.cli.manifests import read_manifests
-from planform.composition.modes import to_pipeline_mode
-from planform.controllers.workbench import Workbench
+from planform.cli.objects.manifests import read_manifests
+from planform.pipeline.modes import to_pipeline_mode
+from planform.reconcile.context import ControllerContext
 from tests.controllers.stage import Stage, open_stage
-from tests.harness.planes import condition_of, eventually, read
+from tests.harness.contexts import condition_of, eventually, read
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -24,8 +24,8 @@ CLUSTER_NOP = ("nop.crossplane.io/v1alpha1", "ClusterNopResource")
 
 
 @pytest.fixture
-async def stage(bench: Workbench) -> AsyncIterator[Stage]:
-    async with open_stage(bench) as stage:
+async def stage(context: ControllerContext) -> AsyncIterator[Stage]:
+    async with open_stage(context) as stage:
         yield stage
 
 

@@ -21,21 +21,21 @@ import pytest
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.api.names import ACTION_SET, EVENT, FUNCTION, OPERATION
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.client.protocol import Client
 from planform.clock import Clock
-from planform.controllers.workbench import Workbench
 from planform.errors import PlanformError
+from planform.reconcile.context import ControllerContext
 from planform_sdk.proto import SERVICES, v1
 from tests.controllers.composing import CONFIG_MAP, Platform, a_platform, python
 from tests.controllers.conftest import ENGINES
+from tests.harness.contexts import embedded_context, eventually, kubernetes_context, read
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import embedded_bench, eventually, kubernetes_bench, read
 
 pytestmark = pytest.mark.timeout(180)
 
 SECONDS: Final = 60.0
-MOST_CALLS, MOST_WRITES, MOST_EVENTS = 20, 40, 20
+MAX_CALLS, MAX_WRITES, MAX_EVENTS = 20, 40, 20
 FASTER: Final = 15.0
 
 
@@ -62,14 +62,14 @@ class FastClock:
 
 
 @pytest.fixture(params=ENGINES)
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Workbench]:
+async def context(request: pytest.FixtureRequest) -> AsyncIterator[ControllerContext]:
     if request.param == "kubernetes":
         cluster: RealKubernetes = request.getfixturevalue("kubernetes_engine")
-        async with kubernetes_bench(cluster, clock=FastClock()) as bench:
-            yield bench
+        async with kubernetes_context(cluster, clock=FastClock()) as context:
+            yield context
     else:
-        async with embedded_bench(clock=FastClock()) as bench:
-            yield bench
+        async with embedded_context(clock=FastClock()) as context:
+            yield context
 
 
 # -- a function that fails in every way, and never says the same twice
@@ -280,17 +280,17 @@ async def until_a_minute_after(began: float, clock: Clock) -> None:
 
 
 async def test_whatever_an_xr_says_about_its_failure_it_fails_at_the_rate_of_the_backoff(
-    bench: Workbench, unique: str, tmp_path: Path
+    context: ControllerContext, unique: str, tmp_path: Path
 ) -> None:
-    function, failing, writes = f"function-{unique}", Failing(), Writes(bench.client)
+    function, failing, writes = f"function-{unique}", Failing(), Writes(context.client)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(failing.serving())
-        platform = await stack.enter_async_context(a_platform(bench, unique))
-        await install(bench.client, function, "example.org/acme/fn:v1", **{"planform.dev/endpoint": failing.target})
+        platform = await stack.enter_async_context(a_platform(context, unique))
+        await install(context.client, function, "example.org/acme/fn:v1", **{"planform.dev/endpoint": failing.target})
         await stack.enter_async_context(writes.counting(platform.kind, CONFIG_MAP, EVENT))
-        began = bench.clock.monotonic()
+        began = context.clock.monotonic()
         xrs = await all_xrs(platform, function)
-        await until_a_minute_after(began, bench.clock)
+        await until_a_minute_after(began, context.clock)
         for mode, xr in xrs.items():
             assert await _says_why(platform, xr), mode
         counted = {
@@ -298,8 +298,10 @@ async def test_whatever_an_xr_says_about_its_failure_it_fails_at_the_rate_of_the
             for mode, xr in xrs.items()
             if (name := xr["metadata"]["name"])
         }
-    most = (MOST_CALLS, MOST_WRITES, MOST_EVENTS)
-    too_often = {mode: found for mode, found in counted.items() if any(a > b for a, b in zip(found, most, strict=True))}
+    maximum = (MAX_CALLS, MAX_WRITES, MAX_EVENTS)
+    too_often = {
+        mode: found for mode, found in counted.items() if any(a > b for a, b in zip(found, maximum, strict=True))
+    }
     assert not too_often, counted
     assert all(failing.calls[mode] >= 3 for mode in ("fatal", "unavailable", "refused")), "and it is tried again"
 
@@ -311,30 +313,30 @@ async def _says_why(platform: Platform, xr: Object) -> bool:
 
 
 async def test_claims_operations_packages_and_actionsets_fail_at_that_rate_too(
-    bench: Workbench, unique: str, tmp_path: Path
+    context: ControllerContext, unique: str, tmp_path: Path
 ) -> None:
-    function, failing, registry, writes = f"function-{unique}", Failing(), Refusals(), Writes(bench.client)
+    function, failing, registry, writes = f"function-{unique}", Failing(), Refusals(), Writes(context.client)
     claim_kind = gvk(f"{unique}.example.org/v1", "Claimed")
     xrd = {"claimNames": {"kind": "Claimed", "plural": "claimeds"}}
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(failing.serving())
         await stack.enter_async_context(registry.serving())
-        authority = Pki(tmp_path / "pki", clock=bench.clock, names=("127.0.0.1",))
+        authority = Pki(tmp_path / "pki", clock=context.clock, names=("127.0.0.1",))
         platform = await stack.enter_async_context(
-            a_platform(bench, unique, scope="LegacyCluster", xrd=xrd, data=tmp_path, authority=authority)
+            a_platform(context, unique, scope="LegacyCluster", xrd=xrd, data=tmp_path, authority=authority)
         )
-        await install(bench.client, function, "example.org/acme/fn:v1", **{"planform.dev/endpoint": failing.target})
+        await install(context.client, function, "example.org/acme/fn:v1", **{"planform.dev/endpoint": failing.target})
         await eventually(lambda: _is_served(platform, function), "the function is served")
         kinds = (platform.kind, claim_kind, OPERATION, FUNCTION, ACTION_SET, EVENT)
-        await eventually(lambda: _serves(bench.client, claim_kind), "claims are served")
+        await eventually(lambda: _serves(context.client, claim_kind), "claims are served")
         await stack.enter_async_context(writes.counting(*kinds))
         given = {"apiVersion": "test.example.org/v1", "kind": "Input", "mode": "chatty"}
         step: Object = {"step": "ask", "functionRef": {"name": function}, "input": given}
         await platform.compose(step)
-        began = bench.clock.monotonic()
+        began = context.clock.monotonic()
         names = {each: f"{each}-{unique}" for each in ("claim", "operation", "package", "actionset")}
-        await bench.client.create(_claim(claim_kind, names["claim"]))
-        await bench.client.create(
+        await context.client.create(_claim(claim_kind, names["claim"]))
+        await context.client.create(
             {
                 "apiVersion": OPERATION.api_version,
                 "kind": OPERATION.kind,
@@ -346,9 +348,9 @@ async def test_claims_operations_packages_and_actionsets_fail_at_that_rate_too(
                 },
             }
         )
-        await install(bench.client, names["package"], f"{registry.target}/acme/fn:v1")
+        await install(context.client, names["package"], f"{registry.target}/acme/fn:v1")
         action = {"name": "backup", "blueprint": "nowhere", "object": {"kind": "Namespace", "name": "default"}}
-        await bench.client.create(
+        await context.client.create(
             {
                 "apiVersion": ACTION_SET.api_version,
                 "kind": ACTION_SET.kind,
@@ -356,14 +358,16 @@ async def test_claims_operations_packages_and_actionsets_fail_at_that_rate_too(
                 "spec": {"actions": [action]},
             }
         )
-        await until_a_minute_after(began, bench.clock)
-        operation = await read(bench.client, OPERATION, names["operation"])
+        await until_a_minute_after(began, context.clock)
+        operation = await read(context.client, OPERATION, names["operation"])
     assert operation is not None
     calls = {"claim": failing.calls["chatty"], "operation": operation["status"].get("failures", 0)}
     calls["package"] = registry.requests
     counted = {each: (calls.get(each, 0), writes.of[name], writes.events[name]) for each, name in names.items()}
-    most = (MOST_CALLS, MOST_WRITES, MOST_EVENTS)
-    too_often = {who: found for who, found in counted.items() if any(a > b for a, b in zip(found, most, strict=True))}
+    maximum = (MAX_CALLS, MAX_WRITES, MAX_EVENTS)
+    too_often = {
+        who: found for who, found in counted.items() if any(a > b for a, b in zip(found, maximum, strict=True))
+    }
     assert not too_often, counted
     assert all(calls.values()) and all(writes.of[name] for name in names.values()), counted
 

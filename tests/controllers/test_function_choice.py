@@ -8,10 +8,10 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import COMPOSITION, FUNCTION_REVISION, PACKAGE_LABEL
-from planform.controllers.workbench import Workbench
 from planform.features import FeatureGates
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import Platform
-from tests.harness.planes import all_controllers, condition_of, eventually, until_condition
+from tests.harness.contexts import all_controllers, condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -20,9 +20,9 @@ BUILT_IN = "registry.example.org/crossplane-contrib/function-go-templating"
 
 
 @pytest.fixture
-async def platform(bench: Workbench, unique: str) -> AsyncIterator[Platform]:
-    async with all_controllers(bench) as controllers:
-        platform = Platform(bench.client, unique, controllers=controllers)
+async def platform(context: ControllerContext, unique: str) -> AsyncIterator[Platform]:
+    async with all_controllers(context) as controllers:
+        platform = Platform(context.client, unique, controllers=controllers)
         await platform.define()
         yield platform
 
@@ -105,11 +105,11 @@ async def test_a_composition_that_pins_waits_for_a_function_that_is_missing(plat
 
 
 async def test_with_the_gate_off_nothing_is_pinned_and_the_composition_revision_says_so(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     features = FeatureGates({"FunctionRevisionSelectors": False})
-    async with all_controllers(bench, features=features) as controllers:
-        platform = Platform(bench.client, unique, controllers=controllers)
+    async with all_controllers(context, features=features) as controllers:
+        platform = Platform(context.client, unique, controllers=controllers)
         await platform.define()
         await install(platform, "v0.9.0")
         await platform.client.apply(platform.composition(step(), pinFunctions=True), manager="author", force=True)
@@ -130,7 +130,7 @@ async def test_a_revision_says_whether_it_is_in_use_and_is_kept_as_long_as_it_is
     used = await until_condition(platform.client, about, "InUse", "True", reason="ChosenByPipelines")
     assert used["status"]["users"] == 1
     assert platform.controllers is not None
-    shown = platform.controllers.bench.metrics.render(openmetrics=False)
+    shown = platform.controllers.context.metrics.render(openmetrics=False)
     assert f'planform_function_revision_users{{function="templates",revision="{first}"}} 1' in shown
     assert f'function_run_builtin_total{{function_name="go-templating",function_revision="{first}"}}' in shown
     for version in ("v0.10.0", "v0.11.0"):

@@ -24,32 +24,35 @@ from planform.api.names import (
     RUNTIME_CONFIG,
     SECRET,
 )
-from planform.apiserver import certificates
-from planform.client.informer import Change
+from planform.apiserver.auth import certificates
+from planform.client.informer import InformerEvent
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client, Patch, PatchType
-from planform.controllers.workbench import Workbench
 from planform.packages.building import Source, assemble
 from planform.packages.fetching import RegistryPackages
 from planform.packages.runtimes.cluster_authority import CLIENT_SECRET, ROOT_SECRET, describe
 from planform.packages.runtimes.deployments import DEPLOYMENT, NETWORK_POLICY, REVISION_LABEL, SERVICE
+from planform.packages.runtimes.executables import NETWORK_ANNOTATION
 from planform.packages.runtimes.host import Draining
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.packages.xpkg import package_of
+from planform.reconcile.context import ControllerContext
+from planform.sandbox import Network
+from planform.sandbox.isolation import policy as sandbox_policy
 from tests.controllers.composing import a_process
 from tests.controllers.test_function_rollout import FUNCTION_NAME, SOURCE, Rollout
-from tests.harness.kubelet import Kubelet, kubelet, reach
-from tests.harness.kubernetes import RealKubernetes
-from tests.harness.packaging import meta, server_program
-from tests.harness.planes import (
+from tests.harness.contexts import (
     all_controllers,
     condition_of,
     eventually,
-    kubernetes_bench,
+    kubernetes_context,
     read,
     until_condition,
 )
+from tests.harness.kubelet import Kubelet, kubelet, reach
+from tests.harness.kubernetes import RealKubernetes
+from tests.harness.packaging import meta, server_program
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -67,22 +70,23 @@ SLOW = SLOW.replace("from typing", "import asyncio\nfrom typing", 1)
 class Cluster(Rollout):
     """A control plane whose functions run as pods of a node that is this machine."""
 
-    def __init__(self, bench: Workbench, data: Path, namespace: str, node: Kubelet) -> None:
-        super().__init__(bench, data, namespace)
+    def __init__(self, context: ControllerContext, data: Path, namespace: str, node: Kubelet) -> None:
+        super().__init__(context, data, namespace)
         self.data = data
         self.namespace = namespace
         self.node = node
-        self.runtime = ClusterRuntime(namespace, Draining(quiet=0.3, longest=2.0), reach)
+        self.runtime = ClusterRuntime(namespace, Draining(quiet=0.3, max_seconds=2.0), reach)
 
-    async def configure(self, **runtime: Any) -> None:
+    async def configure(self, *, network: str = "", **runtime: Any) -> None:
         """Have pods of all functions run on the node, with this in their container."""
+        annotations = {NETWORK_ANNOTATION: network} if network else {}
         pod = {"nodeName": self.node.node, "containers": [{"name": "package-runtime", **runtime}]}
         template = {"metadata": {"labels": {"team": "platform"}}, "spec": {"template": {"spec": pod}}}
         await self.client.apply(
             {
                 "apiVersion": RUNTIME_CONFIG.api_version,
                 "kind": RUNTIME_CONFIG.kind,
-                "metadata": {"name": self.namespace},
+                "metadata": {"name": self.namespace, "annotations": annotations},
                 "spec": {"deploymentTemplate": template},
             },
             manager="user",
@@ -116,7 +120,7 @@ class Cluster(Rollout):
 
     def failed_calls(self) -> list[str]:
         """What callers were answered that was not an answer, as the metrics count it."""
-        lines = self.bench.metrics.render().splitlines()
+        lines = self.context.metrics.render().splitlines()
         return [
             line
             for line in lines
@@ -137,7 +141,7 @@ async def reconciling(cluster: Cluster, xrs: Sequence[Object]) -> AsyncIterator[
     """Change all XRs all the time, so that each of them calls the function again."""
     heard, platform = Reconciling([]), cluster.platform
 
-    def watch(change: Change) -> None:
+    def watch(change: InformerEvent) -> None:
         condition = condition_of(change.object, "Synced")
         if condition is not None and condition["status"] == "False":
             heard.failures.append(str(condition.get("message")))
@@ -151,7 +155,7 @@ async def reconciling(cluster: Cluster, xrs: Sequence[Object]) -> AsyncIterator[
                 await cluster.client.apply(wanted, manager="user", force=True)
             await asyncio.sleep(0.05)
 
-    subscription = cluster.bench.plane.subscribe(platform.kind, watch)
+    subscription = cluster.context.manager.subscribe(platform.kind, watch)
     changing = asyncio.create_task(change())
     try:
         yield heard
@@ -163,14 +167,21 @@ async def reconciling(cluster: Cluster, xrs: Sequence[Object]) -> AsyncIterator[
 
 @pytest.fixture
 async def machine(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with open_machine(kubernetes_engine, unique, tmp_path) as machine:
+        yield machine
+
+
+@asynccontextmanager
+async def open_machine(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """A namespace and a node of the cluster, without controllers."""
     data = tmp_path / "data"
     data.mkdir()
-    async with kubernetes_bench(kubernetes_engine) as bench:
-        await _forget_others(bench.client)
+    async with kubernetes_context(kubernetes_engine) as context:
+        await _forget_others(context.client)
         # The node unpacks images to a place of its own: elsewhere the control plane deletes what it does not know of.
         (tmp_path / "node").mkdir()
         (tmp_path / "node" / "blobs").symlink_to(data / "packages" / "blobs")
-        registry = RegistryPackages(tmp_path / "node", bench.client, clock=bench.clock, rng=bench.rng)
+        registry = RegistryPackages(tmp_path / "node", context.client, clock=context.clock, rng=context.rng)
 
         async def image(name: str) -> tuple[Sequence[str], Mapping[str, str]]:
             fetched = await registry.fetch(await registry.locate(name))
@@ -178,18 +189,20 @@ async def machine(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path
             return fetched.executable.command(), fetched.executable.variables()
 
         restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
-        await bench.client.create(
+        await context.client.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique, "labels": restricted}}
         )
-        async with kubelet(kubernetes_engine, bench.client, unique, image=image, volumes=tmp_path / "volumes") as node:
-            cluster = Cluster(bench, data, unique, node)
+        async with kubelet(
+            kubernetes_engine, context.client, unique, image=image, volumes=tmp_path / "volumes"
+        ) as node:
+            cluster = Cluster(context, data, unique, node)
             await cluster.configure()
             yield cluster
 
 
 @pytest.fixture
 async def cluster(machine: Cluster) -> AsyncIterator[Cluster]:
-    async with all_controllers(machine.bench, data=machine.data, cluster=machine.runtime):
+    async with all_controllers(machine.context, data=machine.data, cluster=machine.runtime):
         await machine.platform.define()
         yield machine
 
@@ -235,20 +248,20 @@ async def test_revisions_take_over_and_drain_without_a_failed_call(cluster: Clus
 async def test_a_restart_writes_nothing_and_what_others_change_is_put_right(
     machine: Cluster, kubernetes_engine: RealKubernetes, unique: str
 ) -> None:
-    cluster, bench = machine, machine.bench
+    cluster, context = machine, machine.context
     cluster.publish(f"v1-{unique}")
-    async with a_process(bench, unique, cluster.data, cluster=cluster.runtime):
+    async with a_process(context, unique, cluster.data, cluster=cluster.runtime):
         await cluster.install(f"v1-{unique}")
         await cluster.at_rest()
     [before] = (await cluster.deployments()).values()
     writes: list[str] = []
-    connection = find_connection(clock=bench.clock, path=kubernetes_engine.kubeconfig)
+    connection = find_connection(clock=context.clock, path=kubernetes_engine.kubeconfig)
 
     def note() -> None:
         writes.append("a write")
 
-    async with KubernetesClient(connection, clock=bench.clock, rng=bench.rng, fence=note) as client:
-        again = replace(bench, client=client)
+    async with KubernetesClient(connection, clock=context.clock, rng=context.rng, fence=note) as client:
+        again = replace(context, client=client)
         async with a_process(again, unique, cluster.data, cluster=cluster.runtime) as platform:
             assert platform.controllers is not None
             live, runtimes = platform.controllers.functions, "runtimes"
@@ -257,7 +270,7 @@ async def test_a_restart_writes_nothing_and_what_others_change_is_put_right(
                 return any(each.ready for each in live.catalogue.versions(FUNCTION_NAME))
 
             await eventually(serves, "the function that ran before serves")
-            await platform.controllers.bench.plane.synced(runtimes)
+            await platform.controllers.context.manager.synced(runtimes)
             await cluster.at_rest()
             assert writes == []
 
@@ -284,6 +297,41 @@ async def test_a_restart_writes_nothing_and_what_others_change_is_put_right(
     await cluster.client.delete(FUNCTION, FUNCTION_NAME)
 
 
+async def test_a_policy_keeps_a_function_without_network_from_calling_anybody(
+    cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = cluster.client
+    cluster.publish(f"v1-{unique}")
+    monkeypatch.setattr(sandbox_policy, "function_network", Network.NONE)  # --function-network=none
+    await cluster.install(f"v1-{unique}")
+
+    async def is_deployed() -> bool:
+        return bool(await cluster.deployments())
+
+    await eventually(is_deployed, "the function is deployed")
+    [revision] = await cluster.deployments()
+
+    async def until(*types: str) -> None:
+        async def is_for_these() -> bool:
+            found = await read(client, NETWORK_POLICY, revision, unique)
+            return (found["spec"]["policyTypes"] if found is not None else []) == list(types)
+
+        await eventually(is_for_these, f"the policy is one for {types}")
+
+    await until("Ingress", "Egress")
+    spec = (await client.get(NETWORK_POLICY, revision, namespace=unique))["spec"]
+    assert not spec.get("egress"), "no rule: nothing may be called"
+    assert [each["ports"] for each in spec["ingress"]] == [[{"port": "grpc", "protocol": "TCP"}]]
+    assert spec["ingress"][0]["from"] == [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "planform"}}}]
+
+    await cluster.configure(network="host")
+    await until("Ingress")
+    await cluster.configure(network="none")
+    await until("Ingress", "Egress")
+    await client.delete(FUNCTION, FUNCTION_NAME)
+    await until()
+
+
 async def test_a_certificate_near_its_end_is_replaced_while_the_function_serves(cluster: Cluster, unique: str) -> None:
     cluster.publish(f"v1-{unique}")
     await cluster.install(f"v1-{unique}")
@@ -294,7 +342,7 @@ async def test_a_certificate_near_its_end_is_replaced_while_the_function_serves(
     [revision] = await cluster.deployments()
     root = await client.get(SECRET, ROOT_SECRET, namespace=unique)
     ca, key = (base64.b64decode(root["data"][name]) for name in ("tls.crt", "tls.key"))
-    now = cluster.bench.clock.now()
+    now = cluster.context.clock.now()
     names = [revision, f"{revision}.{unique}", f"{revision}.{unique}.svc"]
     old = certificates.server(ca, key, names, now, now + timedelta(days=10))
     data = {"tls.crt": old.certificate, "tls.key": old.key}

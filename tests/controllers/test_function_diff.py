@@ -12,7 +12,7 @@ from planform.api.kinds import Object
 from planform.api.names import SECRET
 from tests.controllers.composing import CONFIG_MAP
 from tests.controllers.trying_functions import NAME, Trial, trying
-from tests.harness.planes import eventually
+from tests.harness.contexts import eventually
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -13,7 +13,7 @@ from planform.app import Settings, open_control_plane
 from planform.client.protocol import Client
 from planform.features import FeatureGates
 from tests.controllers.composing import CONFIG_MAP, Platform, auto_ready, config_map, templates
-from tests.harness.planes import all_controllers, embedded_bench, eventually, until_condition
+from tests.harness.contexts import all_controllers, embedded_context, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -60,8 +60,8 @@ def plain(value: Any) -> Any:
 
 async def story(gates: FeatureGates) -> dict[str, Any]:
     """A function is installed, used, upgraded and rolled back; gives all there is then."""
-    async with embedded_bench() as bench, all_controllers(bench, features=gates):
-        client, platform = bench.client, Platform(bench.client, "gate")
+    async with embedded_context() as context, all_controllers(context, features=gates):
+        client, platform = context.client, Platform(context.client, "gate")
         await platform.define()
         await install(client, "v1", channel="stable")
         await platform.compose(templates(config_map("a"), ready=False), auto_ready())

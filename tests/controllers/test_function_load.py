@@ -15,17 +15,17 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION
-from planform.apiserver.pki import Pki
-from planform.client.informer import Change
-from planform.composition.xr import RESOURCE_NAME_ANNOTATION
-from planform.controllers.workbench import Workbench
+from planform.api.xr import RESOURCE_NAME_ANNOTATION
+from planform.apiserver.auth.pki import Pki
+from planform.client.informer import InformerEvent
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Source, assemble
 from planform.packages.runtimes.logs import last_lines
 from planform.packages.xpkg import package_of
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import CONFIG_MAP, Platform
+from tests.harness.contexts import all_controllers, condition_of, embedded_context, eventually, until_condition
 from tests.harness.packaging import meta, server_program
-from tests.harness.planes import all_controllers, condition_of, embedded_bench, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -62,9 +62,9 @@ serve(count)
 class Load:
     """Fifty XRs that are changed again and again, and everything that goes wrong meanwhile."""
 
-    def __init__(self, bench: Workbench, platform: Platform, data: Path) -> None:
-        self.bench = bench
-        self.client = bench.client
+    def __init__(self, context: ControllerContext, platform: Platform, data: Path) -> None:
+        self.context = context
+        self.client = context.client
         self.platform = platform
         self.data = data
         self.failures: list[str] = []
@@ -125,7 +125,7 @@ class Load:
         """Change all XRs over and over, and note each one that says it is not synced, until the block ends."""
         over = asyncio.Event()
 
-        def watch(change: Change) -> None:
+        def watch(change: InformerEvent) -> None:
             condition = condition_of(change.object, "Synced")
             if condition is not None and condition["status"] != "True":
                 self.failures.append(f"{change.key.name}: {condition.get('message')}")
@@ -135,7 +135,7 @@ class Load:
                 await self.touch_all()
                 await asyncio.sleep(0)
 
-        subscription = self.bench.plane.subscribe(self.platform.kind, watch)
+        subscription = self.context.manager.subscribe(self.platform.kind, watch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(keep_on())
             yield
@@ -164,7 +164,7 @@ class Load:
 
     def _counted(self, metric: str, label: str) -> Counter[str]:
         found: Counter[str] = Counter()
-        for line in self.bench.metrics.render().splitlines():
+        for line in self.context.metrics.render().splitlines():
             if line.startswith(f"{metric}{{"):
                 found[line.partition(f'{label}="')[2].partition('"')[0]] += int(float(line.rpartition(" ")[2]))
         return found
@@ -179,12 +179,12 @@ class Load:
 async def load(tmp_path: Path) -> AsyncIterator[Load]:
     data = tmp_path / "data"
     data.mkdir()
-    async with embedded_bench() as bench:
-        authority = Pki(data / "pki", clock=bench.clock)
-        async with all_controllers(bench, data=data, authority=authority):
-            platform = Platform(bench.client, "load")
+    async with embedded_context() as context:
+        authority = Pki(data / "pki", clock=context.clock)
+        async with all_controllers(context, data=data, authority=authority):
+            platform = Platform(context.client, "load")
             await platform.define()
-            yield Load(bench, platform, data)
+            yield Load(context, platform, data)
 
 
 async def test_no_call_fails_while_functions_are_installed_upgraded_rolled_back_and_limited(

@@ -11,17 +11,17 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import EVENT, FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.app import Settings, open_control_plane
-from planform.client.informer import Change
-from planform.controllers.workbench import Workbench
+from planform.client.informer import InformerEvent
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Source, assemble
 from planform.packages.xpkg import package_of
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import CONFIG_MAP, Platform
 from tests.controllers.conftest import LONG_ON_KUBERNETES
+from tests.harness.contexts import all_controllers, condition_of, eventually, until_condition
 from tests.harness.packaging import meta, server_program
-from tests.harness.planes import all_controllers, condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -48,10 +48,10 @@ serve(greet)
 class Rollout:
     """A control plane with the function, and an API that uses it."""
 
-    def __init__(self, bench: Workbench, data: Path, unique: str = "rollout") -> None:
-        self.bench = bench
-        self.client = bench.client
-        self.platform = Platform(bench.client, unique)
+    def __init__(self, context: ControllerContext, data: Path, unique: str = "rollout") -> None:
+        self.context = context
+        self.client = context.client
+        self.platform = Platform(context.client, unique)
         self.blobs = BlobStore(data / "packages" / "blobs")
 
     def publish(self, version: str, source: str = SOURCE) -> None:
@@ -97,12 +97,12 @@ class Rollout:
 
 
 @pytest.fixture
-async def rollout(bench: Workbench, unique: str, tmp_path: Path) -> AsyncIterator[Rollout]:
+async def rollout(context: ControllerContext, unique: str, tmp_path: Path) -> AsyncIterator[Rollout]:
     data = tmp_path / "data"
     data.mkdir()
-    authority = Pki(data / "pki", clock=bench.clock)
-    async with all_controllers(bench, data=data, authority=authority):
-        rollout = Rollout(bench, data, unique)
+    authority = Pki(data / "pki", clock=context.clock)
+    async with all_controllers(context, data=data, authority=authority):
+        rollout = Rollout(context, data, unique)
         await rollout.platform.define()
         yield rollout
 
@@ -168,12 +168,12 @@ async def test_no_xr_fails_while_the_function_is_upgraded_rolled_back_and_limite
         await platform.ready(xr)
     failures: list[str] = []
 
-    def watch(change: Change) -> None:
+    def watch(change: InformerEvent) -> None:
         condition = condition_of(change.object, "Synced")
         if condition is not None and condition["status"] == "False":
             failures.append(str(condition.get("message")))
 
-    subscription = rollout.bench.plane.subscribe(platform.kind, watch)
+    subscription = rollout.context.manager.subscribe(platform.kind, watch)
     over = asyncio.Event()
 
     async def keep_reconciling() -> None:
@@ -247,10 +247,10 @@ async def test_after_a_restart_functions_serve_before_xrs_are_reconciled(tmp_pat
     endpoints = []
     for start in (1, 2):
         async with open_control_plane(settings) as plane:
-            rollout = Rollout(plane.controllers.bench, tmp_path / "data")
+            rollout = Rollout(plane.controllers.context, tmp_path / "data")
             failures: list[str] = []
 
-            def watch(change: Change, failures: list[str] = failures) -> None:
+            def watch(change: InformerEvent, failures: list[str] = failures) -> None:
                 condition = condition_of(change.object, "Synced")
                 if condition is not None and condition["status"] == "False":
                     failures.append(str(condition.get("message")))
@@ -261,7 +261,7 @@ async def test_after_a_restart_functions_serve_before_xrs_are_reconciled(tmp_pat
                 await rollout.platform.define()
                 await rollout.platform.compose(rollout.step())
                 await rollout.platform.create("one")
-            subscription = plane.plane.subscribe(rollout.platform.kind, watch)
+            subscription = plane.manager.subscribe(rollout.platform.kind, watch)
             xr = rollout.platform.xr("one", spec={"start": start})
             await rollout.client.apply(xr, manager="user", force=True)
             found = await rollout.platform.ready(xr)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from planform.api.kinds import Object
-from planform.api.names import FUNCTION_REVISION, RUNTIME_CONFIG
-from planform.controllers.workbench import Workbench
+from planform.api.names import FUNCTION, FUNCTION_REVISION, RUNTIME_CONFIG
+from planform.apiserver.auth.pki import Pki
+from planform.client.informer import InformerEvent
+from planform.packages.blobs import BlobStore
+from planform.packages.building import Source, assemble
 from planform.packages.runtimes.logs import last_lines, log_file
-from tests.harness.packaging import REPOSITORY, Installation, installing, server_program
-from tests.harness.planes import condition_of, embedded_bench, eventually
+from planform.packages.xpkg import package_of
+from planform.reconcile.context import ControllerContext
+from tests.controllers.composing import Platform
+from tests.harness.contexts import all_controllers, condition_of, embedded_context, eventually, until_condition
+from tests.harness.packaging import REPOSITORY, Installation, installing, meta, server_program
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -44,22 +53,22 @@ serve(tell, [each for each in sys.argv[1:] if not each.startswith("--own-")])
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Workbench]:
-    async with embedded_bench() as bench:
-        yield bench
+async def context() -> AsyncIterator[ControllerContext]:
+    async with embedded_context() as context:
+        yield context
 
 
 @pytest.fixture
-async def installation(bench: Workbench, tmp_path: Path) -> AsyncIterator[Installation]:
+async def installation(context: ControllerContext, tmp_path: Path) -> AsyncIterator[Installation]:
     (tmp_path / "data").mkdir()
-    async with installing(bench, tmp_path / "data") as installation:
+    async with installing(context, tmp_path / "data") as installation:
         yield installation
 
 
 async def configure(installation: Installation, *, replicas: int = 1, **container: Any) -> Object:
     """Say how the function is run."""
     pod = {"containers": [{"name": "package-runtime", **container}]}
-    return await installation.bench.client.apply(
+    return await installation.context.client.apply(
         {
             "apiVersion": RUNTIME_CONFIG.api_version,
             "kind": RUNTIME_CONFIG.kind,
@@ -80,7 +89,7 @@ async def install(installation: Installation) -> str:
 
 
 async def health_of(installation: Installation, revision: str) -> Object:
-    found = await installation.bench.client.get(FUNCTION_REVISION, revision)
+    found = await installation.context.client.get(FUNCTION_REVISION, revision)
     return condition_of(found, "RuntimeHealthy") or {}
 
 
@@ -89,13 +98,13 @@ async def test_a_function_that_keeps_on_ending_says_why_on_its_revision_and_in_i
 ) -> None:
     await configure(installation, env=[{"name": "DATABASE", "value": "gone"}])
     revision = await install(installation)
-    last_words = "it ends by itself (exit code 1); its last words: connecting | no such database"
+    message = "it ends by itself (exit code 1); stderr ended with: connecting | no such database"
 
     async def told() -> bool:
-        return bool((await health_of(installation, revision)).get("message") == last_words)
+        return bool((await health_of(installation, revision)).get("message") == message)
 
     await eventually(told, "the crash loop is told")
-    function = await installation.until("Healthy", "False", message=f'revision "{revision}": {last_words}')
+    function = await installation.until("Healthy", "False", message=f'revision "{revision}": {message}')
     condition = condition_of(function, "Healthy")
 
     def starts() -> int:
@@ -148,3 +157,65 @@ async def test_replicas_arguments_and_memory_are_as_configured(installation: Ins
     told = await installation.call()
     assert told["arguments"][0] == "--own-flag"
     assert told["memory"] == 700 << 20
+
+
+TELLING = SOURCE.replace('rsp.context["version"] = "VERSION"', 'rsp.desired.composite["status"] = {"words": "VERSION"}')
+
+
+def children_of(pid: int) -> Iterator[int]:
+    """All that a process started, and what these did."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            yield child
+            yield from children_of(child)
+
+
+def processes_of_the_function() -> list[int]:
+    found = []
+    for pid in children_of(os.getpid()):
+        with suppress(OSError):
+            if b"app/main.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+async def test_the_xr_whose_function_was_stopped_says_so_and_goes_on_with_another_process(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    blobs = BlobStore(data / "packages" / "blobs")
+    package = package_of([("meta", meta("Function", "function-stopped", capabilities=["composition"]))])
+    image = assemble(blobs, Source(package), server_program("v1", TELLING))
+    blobs.remember(f"{REPOSITORY}:v1", image.descriptor)
+    said: list[str] = []
+
+    def hear(change: InformerEvent) -> None:
+        condition = condition_of(change.object, "Synced")
+        if condition is not None:
+            said.append(f"{condition['status']}: {condition.get('message')}")
+
+    async with (
+        embedded_context() as context,
+        all_controllers(context, data=data, authority=Pki(data / "pki", clock=context.clock)),
+    ):
+        function = {"apiVersion": FUNCTION.api_version, "kind": "Function", "metadata": {"name": "stopped"}}
+        await context.client.create({**function, "spec": {"package": f"{REPOSITORY}:v1"}})
+        await until_condition(context.client, function, "Healthy")
+        platform = Platform(context.client, "stopped")
+        await platform.define()
+        await platform.compose({"step": "s", "functionRef": {"name": "stopped"}, "timeout": "2s"})
+        xr = await platform.create()
+        await platform.until(xr, lambda found: (found.get("status") or {}).get("words") == "v1", "it is composed")
+        context.manager.subscribe(platform.kind, hear)
+        before = processes_of_the_function()
+        assert before
+        for pid in before:
+            os.kill(pid, signal.SIGSTOP)
+        await platform.merge(xr, {"spec": {"again": True}})
+
+        async def told() -> bool:
+            return any("False" in each and "its process was stopped (SIGSTOP)" in each for each in said)
+
+        await eventually(told, "the XR's condition names the cause")
+        await until_condition(context.client, await platform.get(xr), "Synced")
+        after = processes_of_the_function()
+        assert after and not set(after) & set(before)
+        assert any('step "s": function "stopped"' in each for each in said), said

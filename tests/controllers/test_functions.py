@@ -16,9 +16,6 @@ from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, PAUSED_ANNOTATION, SECRET
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Client, Patch, PatchType
-from planform.controllers.function_catalogue import LiveFunctions, runner
-from planform.controllers.functions import NAME, FunctionController
-from planform.controllers.workbench import Workbench
 from planform.errors import NotFound
 from planform.features import FeatureGates
 from planform.functions.endpoints import InProcess
@@ -26,9 +23,12 @@ from planform.functions.errors import FunctionNotFound, FunctionUnavailable, Ver
 from planform.functions.resolution import Request, resolve
 from planform.functions.values import FunctionRequest
 from planform.packages.endpoints import TLS_SECRET_ANNOTATION, TLS_SERVER_NAME_ANNOTATION
+from planform.packages.function_catalogue import LiveFunctions, runner
+from planform.packages.function_controller import NAME, FunctionController
 from planform.packages.revisions import NUMBER_LABEL, VERSION_LABEL
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import condition_of, eventually, read, until_condition
 from tests.harness.function_server import function_server
-from tests.harness.planes import condition_of, eventually, read, until_condition
 from tests.unit.test_functions_grpc import certificates
 
 ENDPOINT = "planform.dev/endpoint"
@@ -36,8 +36,8 @@ PACKAGE = "example.org/crossplane-contrib/function-auto-ready"
 
 
 @pytest.fixture
-async def live(bench: Workbench) -> AsyncIterator[LiveFunctions]:
-    async with LiveFunctions(bench) as live:
+async def live(context: ControllerContext) -> AsyncIterator[LiveFunctions]:
+    async with LiveFunctions(context) as live:
         await live.synced()
         yield live
 
@@ -45,9 +45,9 @@ async def live(bench: Workbench) -> AsyncIterator[LiveFunctions]:
 class Functions:
     """What a user does with Functions, and what becomes of it."""
 
-    def __init__(self, bench: Workbench, live: LiveFunctions, name: str) -> None:
-        self.bench = bench
-        self.client = bench.client
+    def __init__(self, context: ControllerContext, live: LiveFunctions, name: str) -> None:
+        self.context = context
+        self.client = context.client
         self.live = live
         self.name = name
 
@@ -122,11 +122,11 @@ class Functions:
 
 
 @pytest.fixture
-async def functions(bench: Workbench, live: LiveFunctions, unique: str) -> AsyncIterator[Functions]:
-    FunctionController(bench, live).start()
-    yield Functions(bench, live, unique)
+async def functions(context: ControllerContext, live: LiveFunctions, unique: str) -> AsyncIterator[Functions]:
+    FunctionController(context, live).start()
+    yield Functions(context, live, unique)
     with suppress(NotFound):
-        await bench.client.delete(FUNCTION, unique)
+        await context.client.delete(FUNCTION, unique)
 
 
 def asking(mode: str) -> FunctionRequest:
@@ -226,16 +226,16 @@ async def test_under_manual_users_decide_and_nothing_is_deactivated(functions: F
 
 
 async def test_without_the_feature_one_revision_is_active_whatever_the_limit(
-    bench: Workbench, live: LiveFunctions, unique: str
+    context: ControllerContext, live: LiveFunctions, unique: str
 ) -> None:
-    off = replace(bench, features=FeatureGates({"FunctionRevisionSelectors": False}))
+    off = replace(context, features=FeatureGates({"FunctionRevisionSelectors": False}))
     functions = Functions(off, live, unique)
     FunctionController(off, live).start()
     for version in ("v1", "v2"):
         await functions.install(f"{PACKAGE}:{version}", revisionHistoryLimit=2, activeRevisionLimit=2)
         await functions.until_version(version)
     await functions.until_states(r1="Inactive", r2="Active")
-    await bench.client.delete(FUNCTION, unique)
+    await context.client.delete(FUNCTION, unique)
 
 
 async def test_the_current_revision_follows_the_labels_of_its_function(functions: Functions) -> None:
@@ -296,12 +296,12 @@ async def test_a_restart_writes_nothing(functions: Functions, live: LiveFunction
         objects = [await functions.client.get(FUNCTION, functions.name), *await functions.revisions()]
         return [each["metadata"]["resourceVersion"] for each in objects]
 
-    await functions.bench.plane.stop(NAME)
+    await functions.context.manager.stop(NAME)
     before = await versions()
-    async with LiveFunctions(functions.bench) as again:
+    async with LiveFunctions(functions.context) as again:
         await again.synced()
         assert again.catalogue.versions(functions.name) == live.catalogue.versions(functions.name)
-        await FunctionController(functions.bench, again).reconcile(ObjectKey("", functions.name))
+        await FunctionController(functions.context, again).reconcile(ObjectKey("", functions.name))
     assert await versions() == before
 
 
@@ -332,25 +332,25 @@ class Crashing:
 
 
 async def test_a_crash_after_any_write_leaves_nothing_behind(
-    bench: Workbench, live: LiveFunctions, unique: str
+    context: ControllerContext, live: LiveFunctions, unique: str
 ) -> None:
     """An upgrade beyond both limits makes, activates, deactivates and deletes; it is cut off after each write."""
     for writes in range(1, 20):
-        functions = Functions(bench, live, f"{unique}-{writes}")
+        functions = Functions(context, live, f"{unique}-{writes}")
         key = ObjectKey("", functions.name)
-        whole = FunctionController(bench, live)
+        whole = FunctionController(context, live)
         for version in ("v1", "v2"):
             await functions.install(f"{PACKAGE}:{version}")
             await whole.reconcile(key)
         await functions.install(f"{PACKAGE}:v3")
-        client = Crashing(bench.client, writes)
+        client = Crashing(context.client, writes)
         try:
-            await FunctionController(replace(bench, client=client), live).reconcile(key)
+            await FunctionController(replace(context, client=client), live).reconcile(key)
         except Crash:
             assert "Active" in (await functions.states()).values()
         await whole.reconcile(key)
         assert await functions.states() == {2: "Inactive", 3: "Active"}
-        await bench.client.delete(FUNCTION, functions.name)
+        await context.client.delete(FUNCTION, functions.name)
         if client.left > 0:
             break
     assert writes > 5
@@ -482,10 +482,10 @@ async def test_somebody_may_write_where_a_revision_serves(functions: Functions, 
 
 
 async def test_a_control_plane_may_leave_all_functions_to_somebody_else(
-    bench: Workbench, live: LiveFunctions, unique: str, tmp_path: Path
+    context: ControllerContext, live: LiveFunctions, unique: str, tmp_path: Path
 ) -> None:
-    FunctionController(bench, live, external=True).start()
-    functions = Functions(bench, live, unique)
+    FunctionController(context, live, external=True).start()
+    functions = Functions(context, live, unique)
     await functions.install("example.org/acme/fn:v1")
     [revision] = await functions.until_states(r1="Active")
     with function_server(tmp_path, "fn") as server:
@@ -497,7 +497,7 @@ async def test_a_control_plane_may_leave_all_functions_to_somebody_else(
     await functions.install(f"{PACKAGE}:v1")
     await functions.until_states(r1="Inactive", r2="Active")
     assert functions.resolve().revision.name.startswith(unique), "what ships with planform is there all the same"
-    await bench.client.delete(FUNCTION, unique)
+    await context.client.delete(FUNCTION, unique)
 
 
 async def test_an_unknown_runtime_is_refused_by_name(functions: Functions) -> None:

@@ -9,7 +9,7 @@ from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITION, CRD, XRD
 from planform.client.protocol import Client
 from tests.controllers.test_moving import World, until_quiet
-from tests.harness.planes import all_controllers, embedded_bench
+from tests.harness.contexts import all_controllers, embedded_context
 
 UPSTREAM = {
     "CompositeResourceDefinition": set[str](),
@@ -41,13 +41,13 @@ ARGO_CD_WAITS_FOR = {"Ready", "Healthy", "Offered", "Established", "ValidPipelin
 
 async def test_controllers_leave_what_users_wrote_and_say_which_generation_they_speak_of(unique: str) -> None:
     world = World(f"{unique}.example.org")
-    async with embedded_bench() as bench, all_controllers(bench):
-        await world.build(bench.client)
-        await until_quiet(bench, world)
+    async with embedded_context() as context, all_controllers(context):
+        await world.build(context.client)
+        await until_quiet(context, world)
         for wanted in (world.definition("XApp", "App"), world.outer(channel="three"), world.claim):
-            await check_unchanged(bench.client, wanted)
+            await check_unchanged(context.client, wanted)
         told = 0
-        for name, obj in (await world.objects(bench.client)).items():
+        for name, obj in (await world.objects(context.client)).items():
             if name.kind == CRD.kind:
                 continue
             conditions = (obj.get("status") or {}).get("conditions") or ()

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from planform.blueprints.contract import ContainerTask, Surroundings
+from planform.blueprints import image_tasks
+from planform.blueprints.actions import PhaseFunctions
+from planform.blueprints.contract import ContainerTask, PhaseEnvironment
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.markers import MARKER
-from planform.controllers import image_tasks
-from planform.controllers.actions import PhaseFunctions
-from planform.controllers.image_tasks import ImageTasks
+from planform.blueprints.image_tasks import ImageTasks
 from planform.packages.blobs import BlobStore, store_image
 from planform.packages.layers import File, make_layer
 from planform.packages.oci import this_platform
+from tests.harness.contexts import eventually
 from tests.harness.phases import PhaseRunner
-from tests.harness.planes import eventually
-from tests.harness.programs import ProgramMissing, programs
+from tests.harness.programs import container_runtime
 
 IMAGE = "registry.example.org/acme/tools:1"
 PROGRAMS = ("/bin/sh", "/bin/cat", "/bin/ls", "/bin/sleep")
@@ -31,9 +31,7 @@ pytestmark = pytest.mark.timeout(90)
 @pytest.fixture
 def runc(monkeypatch: pytest.MonkeyPatch) -> str:
     """The real program, and no Podman, whatever else is installed."""
-    directory = programs("runc")
-    if subprocess.run(["unshare", "--user", "--map-root-user", "true"], capture_output=True, check=False).returncode:
-        raise ProgramMissing("runc: this machine makes no user namespaces, without which it runs no container")
+    directory = container_runtime()
     monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
     monkeypatch.setattr("planform.blueprints.functions.containers.find_containers", lambda: None)
     return str(directory / "runc")
@@ -162,7 +160,7 @@ async def test_a_container_that_cannot_be_made_is_told_with_its_image(
 async def test_images_that_were_not_used_for_longest_make_room(
     tasks: ImageTasks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_tasks, "MOST_IMAGES", 1)
+    monkeypatch.setattr(image_tasks, "MAX_IMAGES", 1)
     other = IMAGE.replace(":1", ":2")
     publish(tmp_path, other, "two")
     for name in (IMAGE, other):
@@ -177,7 +175,7 @@ async def test_images_that_were_not_used_for_longest_make_room(
 async def test_kube_task_runs_its_image_where_runc_is_installed(runc: str, tmp_path: Path) -> None:
     publish(tmp_path / "task-images", IMAGE)
     here = PhaseFunctions(data=tmp_path).here
-    runner = PhaseRunner(here=Surroundings(data=tmp_path, containers=here.containers))
+    runner = PhaseRunner(here=PhaseEnvironment(data=tmp_path, containers=here.containers))
     script = f"""echo '{MARKER} {{"key":"colour","value":"'$COLOUR'"}}'; cat about"""
     for version, more in (("v0.0.0", {}), ("v0.1.0", {"runtime": "container", "memory": "64Mi"})):
         output = await runner.run("KubeTask", version, image=IMAGE, command=["/bin/sh", "-c", script], **more)

@@ -16,25 +16,25 @@ from planform.app import open_at_rest
 from planform.assembly import Parts, open_controllers
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import SystemClock
-from planform.controllers.compositions import COUNTS_EVERY
-from planform.controllers.workbench import Workbench
+from planform.compositions.controller import COUNTS_EVERY
 from planform.errors import NotFound
 from planform.moving.archive import read_archive, write_archive
 from planform.moving.contents import Contents, Identity, identity_of
 from planform.moving.exporting import export_everything, export_reachable
 from planform.moving.importing import AlreadyThere, Imported, import_contents
+from planform.reconcile.context import ControllerContext
 from tests.controllers.stage import ANYTHING
 from tests.faults.test_at_rest import total
-from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import (
+from tests.harness.contexts import (
     NAMESPACE,
     all_controllers,
-    embedded_bench,
+    embedded_context,
     eventually,
-    kubernetes_bench,
+    kubernetes_context,
     read,
     until_condition,
 )
+from tests.harness.kubernetes import RealKubernetes
 
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 PASSWORD = "cGFzc3dvcmQtb2YtYWxs"  # base64, as Secrets carry it
@@ -147,7 +147,7 @@ def names(kind: str) -> dict[str, str]:
     return {"kind": kind, "plural": f"{kind.lower()}s"}
 
 
-def without_bookkeeping(obj: Object) -> Any:
+def without_server_metadata(obj: Object) -> Any:
     """What an object says: neither who wrote it and when, nor which uids there are."""
     metadata = {
         key: value
@@ -167,24 +167,24 @@ def without_generations(value: Any) -> Any:
     return [without_generations(item) for item in value] if isinstance(value, list) else value
 
 
-async def check_rest(bench: Workbench, world: World, moved: Imported, before: dict[Identity, Object]) -> None:
+async def check_rest(context: ControllerContext, world: World, moved: Imported, before: dict[Identity, Object]) -> None:
     """Controllers come, look at everything, and write nothing of it."""
-    there = await world.objects(bench.client)
-    assert {name: without_bookkeeping(obj) for name, obj in there.items()} == {
-        name: without_bookkeeping(obj) for name, obj in before.items()
+    there = await world.objects(context.client)
+    assert {name: without_server_metadata(obj) for name, obj in there.items()} == {
+        name: without_server_metadata(obj) for name, obj in before.items()
     }
     assert {obj["metadata"]["uid"] for obj in there.values()} <= set(moved.uids.values()), "no other objects"
     parts = Parts(
-        client=bench.client,
-        plane=bench.plane,
-        clock=bench.clock,
-        rng=bench.rng,
-        gate=bench.gate,
-        metrics=bench.metrics,
+        client=context.client,
+        manager=context.manager,
+        clock=context.clock,
+        rng=context.rng,
+        limiter=context.limiter,
+        metrics=context.metrics,
     )
     async with open_controllers(parts):
-        await until_quiet(bench, world)
-        after = await world.objects(bench.client)
+        await until_quiet(context, world)
+        after = await world.objects(context.client)
         assert after.keys() == there.keys(), "nothing was made anew and nothing taken away"
         rewritten = {
             str(name): list(differences(there[name], obj))
@@ -206,15 +206,15 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {one} -> {other}"
 
 
-async def until_quiet(bench: Workbench, world: World) -> None:
+async def until_quiet(context: ControllerContext, world: World) -> None:
     """All XRs were looked at, and then nothing happened for a while."""
 
     async def check() -> bool:
-        if total(bench.metrics, "planform_reconcile_total", f'controller="composite/xapps.{world.group}"') < 1:
+        if total(context.metrics, "planform_reconcile_total", f'controller="composite/xapps.{world.group}"') < 1:
             return False
-        before = total(bench.metrics, "planform_reconcile_total")
+        before = total(context.metrics, "planform_reconcile_total")
         await asyncio.sleep(1.5 * COUNTS_EVERY)
-        return total(bench.metrics, "planform_reconcile_total") == before
+        return total(context.metrics, "planform_reconcile_total") == before
 
     await eventually(check, "the controllers have nothing left to do")
 
@@ -243,41 +243,41 @@ async def test_a_control_plane_moves_to_a_cluster_and_back_and_nobody_notices(
 ) -> None:
     world = World(f"{unique}.example.org")
     home, other, archive = tmp_path / "home", tmp_path / "other", tmp_path / "there.tar.gz"
-    async with embedded_bench(home / "store") as bench, all_controllers(bench):
-        await world.build(bench.client)
-        await until_quiet(bench, world)
-        before = await world.objects(bench.client)
+    async with embedded_context(home / "store") as context, all_controllers(context):
+        await world.build(context.client)
+        await until_quiet(context, world)
+        before = await world.objects(context.client)
     write_archive(archive, await exported(home), made="now", passphrase=PASSPHRASE)
 
     contents = read_archive(archive, passphrase=PASSPHRASE)
-    async with kubernetes_bench(kubernetes_engine) as bench:
-        planned = await import_contents(bench.client, contents, clock=SystemClock(), dry_run=True)
+    async with kubernetes_context(kubernetes_engine) as context:
+        planned = await import_contents(context.client, contents, clock=SystemClock(), dry_run=True)
         assert {step.outcome for step in planned.steps if world.group in str(step.identity)} == {"created"}
-        assert await read(bench.client, XRD, f"xapps.{world.group}") is None, "a dry run is dry"
-        moved = await import_contents(bench.client, contents, clock=SystemClock())
-        again = await import_contents(bench.client, contents, clock=SystemClock())
+        assert await read(context.client, XRD, f"xapps.{world.group}") is None, "a dry run is dry"
+        moved = await import_contents(context.client, contents, clock=SystemClock())
+        again = await import_contents(context.client, contents, clock=SystemClock())
         assert {step.outcome for step in again.steps} == {"unchanged"}
-        back = await export_reachable(bench.client)
-        await check_rest(bench, world, moved, before)
-    async with kubernetes_bench(kubernetes_engine) as bench:
-        await take_away(bench.client, world)
+        back = await export_reachable(context.client)
+        await check_rest(context, world, moved, before)
+    async with kubernetes_context(kubernetes_engine) as context:
+        await take_away(context.client, world)
 
     ours = tuple(obj for obj in back.objects if world.namespace in str(identity_of(obj)) or world.group in str(obj))
     write_archive(tmp_path / "back", Contents("kubernetes", ours), made="now")
     async with open_at_rest(other) as plane:
         returned = await import_contents(plane.client, read_archive(tmp_path / "back"), clock=SystemClock())
-    async with embedded_bench(other / "store") as bench:
-        await check_rest(bench, world, returned, before)
+    async with embedded_context(other / "store") as context:
+        await check_rest(context, world, returned, before)
 
 
 async def test_an_interrupted_import_is_completed_by_doing_it_again(
     tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(f"{unique}.example.org")
-    async with embedded_bench(tmp_path / "home" / "store") as bench, all_controllers(bench):
-        await world.build(bench.client)
-        await until_quiet(bench, world)
-        before = await world.objects(bench.client)
+    async with embedded_context(tmp_path / "home" / "store") as context, all_controllers(context):
+        await world.build(context.client)
+        await until_quiet(context, world)
+        before = await world.objects(context.client)
     contents = await exported(tmp_path / "home")
 
     async with open_at_rest(tmp_path / "other") as plane:
@@ -287,8 +287,8 @@ async def test_an_interrupted_import_is_completed_by_doing_it_again(
         moved = await import_contents(plane.client, contents, clock=SystemClock())
         assert {step.outcome for step in moved.steps} >= {"created", "unchanged"}
         assert "changed" not in {step.outcome for step in moved.steps}
-    async with embedded_bench(tmp_path / "other" / "store") as bench:
-        await check_rest(bench, world, moved, before)
+    async with embedded_context(tmp_path / "other" / "store") as context:
+        await check_rest(context, world, moved, before)
 
 
 class Interrupted:

@@ -12,8 +12,8 @@ from planform.api.extensions.nop import nop_resource
 from planform.api.kinds import Object
 from planform.api.names import CLUSTER_NOP_RESOURCE, CRD, NOP_RESOURCE, PROVIDER
 from planform.app import ControlPlane, Settings, open_control_plane
-from planform.controllers.nop import MANAGED_FINALIZER
-from planform.controllers.nop import NAME as BUILT_IN
+from planform.engine.nop import MANAGED_FINALIZER
+from planform.engine.nop import NAME as BUILT_IN
 from planform.errors import NotFound
 from planform.features import FeatureGates
 from planform.packages.blobs import BlobStore
@@ -21,8 +21,8 @@ from planform.packages.building import Program, Source, assemble
 from planform.packages.layers import File
 from planform.packages.payloads import Payload, RuntimeKind
 from planform.packages.xpkg import package_of
+from tests.harness.contexts import condition_of, eventually, read, until_condition
 from tests.harness.packaging import meta
-from tests.harness.planes import condition_of, eventually, read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -158,7 +158,7 @@ async def test_without_the_built_in_kinds_only_a_package_brings_them(tmp_path: P
         publish(tmp_path / "data", "Cluster")
         await until_condition(plane.client, await install(plane, "Cluster"), "Healthy")
         await until_scope(plane, "Cluster", owned=True)
-        assert BUILT_IN not in plane.plane
+        assert BUILT_IN not in plane.manager
         await plane.client.delete(PROVIDER, "nop")
 
         async def gone() -> bool:

@@ -16,18 +16,18 @@ from planform.apiserver.local import LocalClient
 from planform.client import informer
 from planform.client.protocol import ObjectList, Patch, PatchType, WatchEvent
 from planform.clock import SystemClock
-from planform.controllers import operation_watches
-from planform.controllers.crds import ensure_crds
-from planform.controllers.operation_watches import WatchOperationController
-from planform.controllers.recording import open_events
-from planform.controllers.workbench import Workbench
+from planform.definitions.own_crds import ensure_crds
 from planform.errors import ServiceUnavailable
-from planform.reconcile.gate import Gate
-from planform.reconcile.plane import open_plane
+from planform.operations import watch_controller
+from planform.operations.watch_controller import WatchOperationController
+from planform.reconcile.context import ControllerContext
+from planform.reconcile.events import open_events
+from planform.reconcile.limiter import ConcurrencyLimiter
+from planform.reconcile.manager import open_manager
 from planform.reconcile.sources import Watches
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
+from tests.harness.contexts import eventually
 from tests.harness.embedded import Embedded, embedded_engine
-from tests.harness.planes import eventually
 
 pytestmark = pytest.mark.timeout(60)
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
@@ -154,20 +154,20 @@ DELETED = "ops.crossplane.io/synthetic-deleted"
 async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
     """All three have led to an Operation; lists come in pages of two."""
     monkeypatch.setattr(informer, "PAGE", 2)
-    clock, rng, metrics = SystemClock(), Random(7), Registry()
+    clock, rng, metrics = SystemClock(), Random(7), MetricsRegistry()
     async with embedded_engine() as engine:
         line, client = Line(engine), engine.client
         await ensure_crds(client, clock=clock)
         async with (
             Watches(line, clock=clock, rng=rng) as watches,
-            open_plane(watches, clock=clock) as plane,
+            open_manager(watches, clock=clock) as manager,
             open_events(client, clock=clock, metrics=metrics) as events,
         ):
-            bench = Workbench(client, plane, events, clock, rng, Gate(4), metrics)
+            context = ControllerContext(client, manager, events, clock, rng, ConcurrencyLimiter(4), metrics)
             watched = Watched(engine, line)
             made = [await client.create(config_map(name)) for name in NAMES]
             await client.create(watch_operation())
-            WatchOperationController(bench).start()
+            WatchOperationController(context).start()
             await watched.until_caused(
                 *((each["metadata"]["name"], each["metadata"]["resourceVersion"]) for each in made)
             )
@@ -186,7 +186,7 @@ async def test_what_changed_earlier_but_is_listed_later_is_not_missed(watched: W
 
 
 async def test_all_that_vanished_at_once_is_told_one_by_one(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operation_watches, "_AT_ONCE", 1)
+    monkeypatch.setattr(watch_controller, "_AT_ONCE", 1)
     watched.line.cut()
     for name in NAMES:
         await watched.delete(name)
@@ -198,7 +198,7 @@ async def test_all_that_vanished_at_once_is_told_one_by_one(watched: Watched, mo
 async def test_a_namesake_that_took_the_place_of_one_that_vanished_is_told_as_well(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operation_watches, "_AT_ONCE", 1)
+    monkeypatch.setattr(watch_controller, "_AT_ONCE", 1)
     watched.line.cut()
     new = []
     for name in NAMES:

@@ -12,19 +12,19 @@ import pytest
 from planform.api.kinds import Object
 from planform.api.names import COMPOSITION, CONFIGURATION, CONFIGURATION_REVISION, CRD, PACKAGE_LABEL, PAUSED_ANNOTATION
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.packages.deliveries import Address, Deliveries
-from planform.controllers.workbench import Workbench
 from planform.errors import NotFound
+from planform.packages.deliveries import Address, Deliveries
+from planform.reconcile.context import ControllerContext
 from tests.controllers.test_packages import input_crd
+from tests.harness.contexts import condition_of, eventually, read
 from tests.harness.packaging import REPOSITORY, Installation, composition, installing, meta, server_program
-from tests.harness.planes import condition_of, eventually, read
 
 HOME = "registry.example.org/acme"
 
 
 @pytest.fixture
-async def installation(bench: Workbench, tmp_path: Path) -> AsyncIterator[Installation]:
-    async with installing(bench, tmp_path / "data") as installation:
+async def installation(context: ControllerContext, tmp_path: Path) -> AsyncIterator[Installation]:
+    async with installing(context, tmp_path / "data") as installation:
         yield installation
 
 
@@ -35,7 +35,7 @@ async def install(installation: Installation, name: str, **spec: Any) -> Object:
     installation.publish(f"{HOME}/{name}:v1", None, about=meta("Configuration", name), objects=[brought])
     await installation.install(f"{HOME}/{name}:v1", kind="Configuration", name=name, **spec)
     await installation.until("Healthy", "True", name=name, kind=CONFIGURATION)
-    return await installation.bench.client.get(COMPOSITION, name)
+    return await installation.context.client.get(COMPOSITION, name)
 
 
 async def until_back(installation: Installation, before: Object) -> Object:
@@ -43,7 +43,7 @@ async def until_back(installation: Installation, before: Object) -> Object:
     metadata = before["metadata"]
 
     async def check() -> Object | None:
-        found = await read(installation.bench.client, COMPOSITION, metadata["name"])
+        found = await read(installation.context.client, COMPOSITION, metadata["name"])
         return found if found is not None and found["metadata"]["uid"] != metadata["uid"] else None
 
     return await eventually(check, f"{metadata['name']} is there again")
@@ -51,7 +51,7 @@ async def until_back(installation: Installation, before: Object) -> Object:
 
 async def until_looked_at_again(installation: Installation, name: str, type_: str) -> None:
     """Edit a Configuration, and wait until what is said of it is about the edit."""
-    client = installation.bench.client
+    client = installation.context.client
     edited = await client.patch(CONFIGURATION, name, Patch(PatchType.MERGE, {"spec": {"revisionHistoryLimit": 7}}))
 
     async def check() -> bool:
@@ -64,7 +64,7 @@ async def until_looked_at_again(installation: Installation, name: str, type_: st
 async def test_a_deleted_object_of_a_package_is_there_again_at_once(installation: Installation) -> None:
     before = await install(installation, "app")
     for _ in range(2):
-        await installation.bench.client.delete(COMPOSITION, "app")
+        await installation.context.client.delete(COMPOSITION, "app")
         before = await until_back(installation, before)
     assert before["metadata"]["labels"]["team"] == "red"
     assert [each["kind"] for each in before["metadata"]["ownerReferences"]] == [
@@ -74,7 +74,7 @@ async def test_a_deleted_object_of_a_package_is_there_again_at_once(installation
 
 
 async def test_a_deleted_kind_of_a_function_is_there_again_at_once(installation: Installation) -> None:
-    client = installation.bench.client
+    client = installation.context.client
     installation.publish(f"{REPOSITORY}:v1", server_program("v1"), objects=[input_crd()])
     await installation.install("v1")
     await installation.until("Healthy", "True")
@@ -112,7 +112,7 @@ async def test_what_others_change_of_it_is_put_right_and_what_they_add_stays(
     installation: Installation, change: Object, is_put_right: Callable[[Object], bool]
 ) -> None:
     await install(installation, "app")
-    client, mine = installation.bench.client, {"metadata": {"annotations": {"example.org/mine": "yes"}}}
+    client, mine = installation.context.client, {"metadata": {"annotations": {"example.org/mine": "yes"}}}
     await client.patch(COMPOSITION, "app", Patch(PatchType.MERGE, mine))
     changed = await client.patch(COMPOSITION, "app", Patch(PatchType.MERGE, change))
     assert not is_put_right(changed)
@@ -127,7 +127,7 @@ async def test_what_others_change_of_it_is_put_right_and_what_they_add_stays(
 
 
 async def test_what_went_with_an_uninstalled_package_does_not_come_back(installation: Installation) -> None:
-    client = installation.bench.client
+    client = installation.context.client
     await install(installation, "app")
     other = await install(installation, "other")
     await client.delete(CONFIGURATION, "app")
@@ -149,7 +149,7 @@ async def test_what_went_with_an_uninstalled_package_does_not_come_back(installa
 async def test_what_an_inactive_revision_brought_stays_away_until_it_is_active_again(
     installation: Installation,
 ) -> None:
-    client = installation.bench.client
+    client = installation.context.client
     installation.publish(f"{HOME}/app:v1", None, about=meta("Configuration", "app"), objects=[composition("app")])
     await installation.install(f"{HOME}/app:v1", kind="Configuration", name="app", revisionActivationPolicy="Manual")
     await installation.until("Installed", "False", name="app", kind=CONFIGURATION)
@@ -171,7 +171,7 @@ async def test_what_an_inactive_revision_brought_stays_away_until_it_is_active_a
 
 
 async def test_what_is_deleted_of_a_paused_package_comes_back_when_it_goes_on(installation: Installation) -> None:
-    client, before = installation.bench.client, await install(installation, "app")
+    client, before = installation.context.client, await install(installation, "app")
     paused = {"metadata": {"annotations": {PAUSED_ANNOTATION: "true"}}}
     await client.patch(CONFIGURATION, "app", Patch(PatchType.MERGE, paused))
     await installation.until("Synced", "False", name="app", kind=CONFIGURATION)
@@ -183,9 +183,11 @@ async def test_what_is_deleted_of_a_paused_package_comes_back_when_it_goes_on(in
     await until_back(installation, before)
 
 
-async def test_what_is_heard_of_an_object_on_its_way_is_told_from_an_echo(bench: Workbench, unique: str) -> None:
+async def test_what_is_heard_of_an_object_on_its_way_is_told_from_an_echo(
+    context: ControllerContext, unique: str
+) -> None:
     """An echo asks for nothing; a deletion that is heard of before its creation was answered does."""
-    deliveries, heard = Deliveries(bench.plane, bench.clock), list[tuple[str, str]]()
+    deliveries, heard = Deliveries(context.manager, context.clock), list[tuple[str, str]]()
     deliveries.subscribe(lambda kind, name: heard.append((kind, name)))
     await deliveries.watch([COMPOSITION])
     owner = {"apiVersion": "example.org/v1", "kind": "Owner", "name": "owner", "uid": unique}
@@ -194,9 +196,9 @@ async def test_what_is_heard_of_an_object_on_its_way_is_told_from_an_echo(bench:
     for wanted in (kept, lost):
         wanted["metadata"] |= {"labels": {}, "annotations": {}, "ownerReferences": [owner]}
         with deliveries.bringing(Address(COMPOSITION, wanted["metadata"]["name"])):
-            stored = await bench.client.create(wanted)
+            stored = await context.client.create(wanted)
             if wanted is lost:
-                await bench.client.delete(COMPOSITION, lost["metadata"]["name"])
+                await context.client.delete(COMPOSITION, lost["metadata"]["name"])
             deliveries.brought(revision, wanted, stored)
 
     async def told() -> bool:
@@ -205,4 +207,4 @@ async def test_what_is_heard_of_an_object_on_its_way_is_told_from_an_echo(bench:
     await eventually(told, "the deletion")
     assert heard == [("Configuration", "app")]
     assert deliveries.undone(unique) == {Address(COMPOSITION, f"{unique}-lost")}
-    await bench.client.delete(COMPOSITION, kept["metadata"]["name"])
+    await context.client.delete(COMPOSITION, kept["metadata"]["name"])

@@ -9,18 +9,28 @@ from typing import Any
 
 import pytest
 
-from planform.api.names import COMPOSITION, CONFIGURATION, CONFIGURATION_REVISION, FUNCTION, LOCK
-from planform.controllers.workbench import Workbench
+from planform.api.names import (
+    COMPOSITION,
+    CONFIGURATION,
+    CONFIGURATION_REVISION,
+    FUNCTION,
+    LOCK,
+    PROVIDER,
+    PROVIDER_REVISION,
+)
 from planform.features import FeatureGates
+from planform.packages.providers import ProviderController
+from planform.reconcile.context import ControllerContext
+from tests.controllers.test_packages import input_crd
+from tests.harness.contexts import condition_of, embedded_context, eventually, read, until_condition
 from tests.harness.packaging import Installation, composition, installing, meta, server_program
-from tests.harness.planes import condition_of, embedded_bench, eventually, read
 
 HOME = "registry.example.org/acme"
 
 
 @pytest.fixture
-async def installation(bench: Workbench, tmp_path: Path) -> AsyncIterator[Installation]:
-    async with installing(bench, tmp_path / "data") as installation:
+async def installation(context: ControllerContext, tmp_path: Path) -> AsyncIterator[Installation]:
+    async with installing(context, tmp_path / "data") as installation:
         yield installation
 
 
@@ -45,24 +55,70 @@ async def test_what_a_configuration_needs_is_installed_first_and_then_its_object
     await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
     function = await installation.until("Healthy", "True", name="acme-fn")
     assert function["spec"]["package"] == f"{HOME}/fn:v1.1.0"
-    found = await installation.bench.client.get(COMPOSITION, "app")
+    found = await installation.context.client.get(COMPOSITION, "app")
     assert [each["kind"] for each in found["metadata"]["ownerReferences"]] == ["ConfigurationRevision", "Configuration"]
-    [revision] = (await installation.bench.client.list(CONFIGURATION_REVISION)).items
+    [revision] = (await installation.context.client.list(CONFIGURATION_REVISION)).items
     status = revision["status"]
     assert (status["foundDependencies"], status["installedDependencies"], status["invalidDependencies"]) == (1, 1, 0)
     assert condition_of(revision, "RuntimeHealthy") is None
-    lock = await installation.bench.client.get(LOCK, "lock")
+    lock = await installation.context.client.get(LOCK, "lock")
     assert {each["source"]: each["version"] for each in lock["packages"]} == {
         f"{HOME}/conf": "v1.0.0",
         f"{HOME}/fn": "v1.1.0",
     }
-    await installation.bench.client.delete(FUNCTION, "acme-fn")
+    await installation.context.client.delete(FUNCTION, "acme-fn")
 
     async def again() -> bool:
-        found = await read(installation.bench.client, FUNCTION, "acme-fn")
+        found = await read(installation.context.client, FUNCTION, "acme-fn")
         return found is not None and found["metadata"]["uid"] != function["metadata"]["uid"]
 
     await eventually(again, "what is still needed is installed again")
+
+
+async def test_a_function_may_depend_on_providers_and_configurations(
+    installation: Installation, tmp_path: Path
+) -> None:
+    client, packaging = installation.context.client, installation.packaging
+    # It installs what a Provider brings, and starts no program: where that runs is not what is asked here.
+    ProviderController(installation.context, packaging, None, tmp_path / "providers", None).start()
+    gadgets = input_crd("gadgets")
+    for version in ("v0.9.0", "v1.2.0"):
+        about = meta("Provider", "provider-gadgets")
+        installation.publish(f"{HOME}/provider-gadgets:{version}", None, about=about, objects=[gadgets])
+    configuration(installation, "conf:v1.0.0", composition("app"))
+    depends = [
+        {"provider": f"{HOME}/provider-gadgets", "version": ">=v1.0.0"},
+        {"apiVersion": "pkg.crossplane.io/v1", "kind": "Configuration", "package": f"{HOME}/conf", "version": "v1.0.0"},
+    ]
+    about = meta("Function", "fn", dependsOn=depends)
+    installation.publish(f"{HOME}/fn:v1.0.0", server_program("v1.0.0"), about=about)
+    await installation.install(f"{HOME}/fn:v1.0.0")
+    await installation.until("Healthy", "True")
+    provider = await client.get(PROVIDER, "acme-provider-gadgets")
+    assert provider["spec"]["package"] == f"{HOME}/provider-gadgets:v1.2.0"
+    await installation.until("Healthy", "True", name="acme-conf", kind=CONFIGURATION)
+    await until_condition(client, gadgets, "Established")
+    await client.get(COMPOSITION, "app")
+    [revision] = await installation.revisions()
+    status = revision["status"]
+    assert (status["foundDependencies"], status["installedDependencies"], status["invalidDependencies"]) == (2, 2, 0)
+    await installation.until_called("v1.0.0")
+    await installation.context.manager.stop("providers")
+    for kind in (PROVIDER, PROVIDER_REVISION):
+        await client.delete_collection(kind)
+
+
+async def test_a_function_waits_for_a_provider_that_cannot_be_had(installation: Installation) -> None:
+    about = meta("Function", "fn", dependsOn=[{"provider": f"{HOME}/lost", "version": "*"}])
+    installation.publish(f"{HOME}/fn:v1.0.0", server_program("v1.0.0"), about=about)
+    await installation.install(f"{HOME}/fn:v1.0.0")
+
+    async def says_so() -> bool:
+        condition = condition_of(await installation.context.client.get(FUNCTION, "fn"), "Healthy") or {}
+        return f"missing dependencies: {HOME}/lost" in condition.get("message", "")
+
+    await eventually(says_so, "what is missing is named")
+    assert f"nobody answers for {HOME}/lost" in await until_resolved(installation, "False")
 
 
 async def test_a_newer_configuration_takes_its_dependency_along_and_the_objects_over(
@@ -77,13 +133,13 @@ async def test_a_newer_configuration_takes_its_dependency_along_and_the_objects_
     await installation.install(f"{HOME}/conf:v2.0.0", kind="Configuration", name="conf")
 
     async def upgraded() -> bool:
-        function = await installation.bench.client.get(FUNCTION, "acme-fn")
-        more = await read(installation.bench.client, COMPOSITION, "more")
+        function = await installation.context.client.get(FUNCTION, "acme-fn")
+        more = await read(installation.context.client, COMPOSITION, "more")
         return function["spec"]["package"] == f"{HOME}/fn:v2.0.0" and more is not None
 
     await eventually(upgraded, "the dependency and the objects of the new version")
     configuration_object = await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
-    found = await installation.bench.client.get(COMPOSITION, "app")
+    found = await installation.context.client.get(COMPOSITION, "app")
     controllers = [each["name"] for each in found["metadata"]["ownerReferences"] if each.get("controller")]
     assert controllers == [configuration_object["status"]["currentRevision"]]
 
@@ -105,7 +161,7 @@ async def test_one_bad_package_does_not_hold_up_another(installation: Installati
     await eventually(missing, "what is missing")
     await installation.install(f"{HOME}/fn:v1.0.0")
     await installation.until("Healthy", "True", name="good", kind=CONFIGURATION)
-    assert await read(installation.bench.client, COMPOSITION, "bad") is None
+    assert await read(installation.context.client, COMPOSITION, "bad") is None
 
     async def explained() -> bool:
         said = await until_resolved(installation, "False")
@@ -128,8 +184,8 @@ async def test_what_was_installed_by_hand_follows_what_is_needed_if_a_gate_says_
     tmp_path: Path, gate: str, installed: str, needed: str, expected: str
 ) -> None:
     async with (
-        embedded_bench() as bench,
-        installing(replace(bench, features=FeatureGates({gate: True})), tmp_path / "data") as installation,
+        embedded_context() as context,
+        installing(replace(context, features=FeatureGates({gate: True})), tmp_path / "data") as installation,
     ):
         for version in ("v1.0.0", "v1.1.0", "v2.0.0"):
             installation.publish(f"{HOME}/fn:{version}", server_program(version))
@@ -142,7 +198,7 @@ async def test_what_was_installed_by_hand_follows_what_is_needed_if_a_gate_says_
             assert said == f'Function "fn" is {installed}: {HOME}/conf needs {needed}; change its spec.package'
         else:
             await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
-        function = await installation.bench.client.get(FUNCTION, "fn")
+        function = await installation.context.client.get(FUNCTION, "fn")
         assert function["spec"]["package"] == f"{HOME}/fn:{expected}"
 
 
@@ -180,7 +236,7 @@ async def test_a_package_that_skips_dependencies_needs_none(installation: Instal
     await installation.install(f"{HOME}/conf:v1.0.0", kind="Configuration", name="conf", skipDependencyResolution=True)
     await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
     assert await until_resolved(installation, "True") == ""
-    lock = await installation.bench.client.get(LOCK, "lock")
+    lock = await installation.context.client.get(LOCK, "lock")
     assert [each["dependencies"] for each in lock["packages"]] == [[]]
 
 
@@ -193,7 +249,7 @@ async def test_going_back_brings_the_objects_of_the_older_version_back(installat
         await installation.install(f"{HOME}/conf:{version}", kind="Configuration", name="conf")
 
         async def brought(version: str = version) -> bool:
-            found = await read(installation.bench.client, COMPOSITION, "app")
+            found = await read(installation.context.client, COMPOSITION, "app")
             return found is not None and found["metadata"]["annotations"]["version"] == version
 
         await eventually(brought, f"the objects of {version}")

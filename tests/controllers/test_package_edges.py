@@ -32,8 +32,8 @@ from planform.client.protocol import Patch, PatchType
 from planform.packages.blobs import store_image
 from planform.packages.oci import OCI_LAYER_GZIP, Descriptor
 from planform.packages.payloads import Payload, RuntimeKind
+from tests.harness.contexts import condition_of, embedded_context, eventually, read
 from tests.harness.packaging import REPOSITORY, Installation, composition, installing, meta, server_program
-from tests.harness.planes import condition_of, embedded_bench, eventually, read
 from tests.unit.archives import FUNCTION_META, Entry, layer, package_yaml, tar
 
 HOME = "registry.example.org/acme"
@@ -41,7 +41,7 @@ HOME = "registry.example.org/acme"
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    async with embedded_bench() as bench, installing(bench, tmp_path / "data") as installation:
+    async with embedded_context() as context, installing(context, tmp_path / "data") as installation:
         yield installation
 
 
@@ -58,7 +58,7 @@ def configuration(installation: Installation, reference: str, needed: dict[str, 
 
 async def annotate(installation: Installation, kind: Any, name: str, **annotations: str | None) -> None:
     patch = Patch(PatchType.MERGE, {"metadata": {"annotations": annotations}})
-    await installation.bench.client.patch(kind, name, patch)
+    await installation.context.client.patch(kind, name, patch)
 
 
 def message_of(obj: Object, type_: str) -> str:
@@ -74,7 +74,7 @@ async def until_numbers(installation: Installation, wanted: dict[int, str]) -> d
 
     async def check() -> bool:
         found.clear()
-        for each in (await installation.bench.client.list(CONFIGURATION_REVISION)).items:
+        for each in (await installation.context.client.list(CONFIGURATION_REVISION)).items:
             found[int(each["spec"]["revision"])] = each
         return {number: each["spec"]["desiredState"] for number, each in found.items()} == wanted
 
@@ -177,7 +177,7 @@ async def test_a_retagged_package_is_looked_at_again_by_those_who_need_it(instal
     await installation.install("v2.0.0")
     await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
     await installation.until_states({1: "Active"})
-    lock = await installation.bench.client.get(LOCK, "lock")
+    lock = await installation.context.client.get(LOCK, "lock")
     assert {each["source"]: each["version"] for each in lock["packages"]}[REPOSITORY] == "v2.0.0"
 
 
@@ -193,7 +193,7 @@ async def test_what_is_needed_from_another_registry_does_not_replace_its_namesak
         "mirror.example.com/acme/fn:v1.0.0 cannot be installed:"
         f' Function "acme-fn" is there already, and is {REPOSITORY}:v1.0.0'
     )
-    function = await installation.bench.client.get(FUNCTION, "acme-fn")
+    function = await installation.context.client.get(FUNCTION, "acme-fn")
     assert function["spec"]["package"] == f"{REPOSITORY}:v1.0.0"
 
 
@@ -207,7 +207,7 @@ async def test_two_functions_of_one_package_serve_and_hold_up_nobody(installatio
         assert (await installation.call(name=name))["version"] == version
     await installation.install(f"{HOME}/conf:v1.0.0", kind="Configuration", name="conf")
     await installation.until("Healthy", "True", name="conf", kind=CONFIGURATION)
-    assert await read(installation.bench.client, COMPOSITION, "app") is not None
+    assert await read(installation.context.client, COMPOSITION, "app") is not None
 
 
 # -- how it runs
@@ -219,7 +219,7 @@ async def test_a_runtime_configuration_that_is_deleted_is_missed_and_the_functio
     publish(installation, "v1")
     sidecar, own = {"name": "sidecar", "args": ["--wrong"]}, {"name": "package-runtime", "args": ["--own-flag"]}
     template = {"spec": {"template": {"spec": {"containers": [sidecar, own]}}}}
-    await installation.bench.client.create(
+    await installation.context.client.create(
         {
             "apiVersion": RUNTIME_CONFIG.api_version,
             "kind": RUNTIME_CONFIG.kind,
@@ -230,7 +230,7 @@ async def test_a_runtime_configuration_that_is_deleted_is_missed_and_the_functio
     await installation.install("v1", runtimeConfigRef={"name": "mine"})
     await installation.until("Healthy", "True")
     assert (await installation.call())["arguments"][0] == "--own-flag"
-    await installation.bench.client.delete(RUNTIME_CONFIG, "mine")
+    await installation.context.client.delete(RUNTIME_CONFIG, "mine")
     function = await installation.until("Healthy", "False")
     assert 'there is no DeploymentRuntimeConfig "mine"' in message_of(function, "Healthy")
     [revision] = await installation.revisions()
@@ -249,7 +249,7 @@ async def test_a_paused_function_goes_on_where_it_was_and_says_nothing_of_the_pa
     await installation.install("v2")
 
     async def heard() -> bool:
-        condition = condition_of(await installation.bench.client.get(FUNCTION, "fn"), "Synced") or {}
+        condition = condition_of(await installation.context.client.get(FUNCTION, "fn"), "Synced") or {}
         return condition.get("observedGeneration") == 2
 
     await eventually(heard, "that something else is wanted, and not yet")
@@ -269,16 +269,16 @@ async def test_a_paused_revision_is_left_as_it_is_until_it_goes_on(installation:
     await annotate(installation, FUNCTION_REVISION, name, **{PAUSED_ANNOTATION: "true"})
     await installation.until("Synced", "False", name=name, kind=FUNCTION_REVISION, reason="ReconcilePaused")
     change = Patch(PatchType.MERGE, {"spec": {"revisionActivationPolicy": "Manual"}})
-    await installation.bench.client.patch(FUNCTION, "fn", change)
+    await installation.context.client.patch(FUNCTION, "fn", change)
     change = Patch(PatchType.MERGE, {"spec": {"desiredState": "Inactive"}})
-    await installation.bench.client.patch(FUNCTION_REVISION, name, change)
+    await installation.context.client.patch(FUNCTION_REVISION, name, change)
     await installation.until("Installed", "False", reason="InactivePackageRevision")
     assert installation.host.pids(name), "it was not stopped"
     await annotate(installation, FUNCTION_REVISION, name, **{PAUSED_ANNOTATION: None})
 
     async def stopped() -> bool:
-        revision = await installation.bench.client.get(FUNCTION_REVISION, name)
-        return installation.host.standing(name) is None and condition_of(revision, "Synced") is None
+        revision = await installation.context.client.get(FUNCTION_REVISION, name)
+        return installation.host.runtime_status(name) is None and condition_of(revision, "Synced") is None
 
     await eventually(stopped, "it follows again")
 

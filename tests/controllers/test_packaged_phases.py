@@ -11,20 +11,20 @@ import pytest
 from planform.api.kinds import Object
 from planform.api.names import BLUEPRINT, FUNCTION, FUNCTION_REVISION
 from planform.app import Settings, open_control_plane
+from planform.blueprints.actions import PhaseFunctions
+from planform.blueprints.controller import ActionSetController
 from planform.blueprints.discovery import function_list
-from planform.controllers.actions import PhaseFunctions
-from planform.controllers.actionsets import ActionSetController
-from planform.controllers.packaged_phases import PackagedPhases
-from planform.controllers.pipelines import ClientReader, Pipelines, SecretCredentials, resolver_of
+from planform.blueprints.packaged_phases import PackagedPhases
 from planform.errors import Invalid
 from planform.features import FeatureGates
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Source, assemble
 from planform.packages.revisions import VERSION_LABEL
 from planform.packages.xpkg import package_of
+from planform.pipeline.running import ClientReader, Pipelines, SecretCredentials, resolver_of
 from tests.controllers.acting import SECRET, Theatre, action, phase
+from tests.harness.contexts import condition_of, embedded_context, eventually
 from tests.harness.packaging import REPOSITORY, Installation, installing, meta, server_program
-from tests.harness.planes import condition_of, embedded_bench, eventually
 
 SERVER = '''"""Greets, and tells what it was sent."""
 
@@ -63,17 +63,17 @@ class Stage:
     def __init__(self, theatre: Theatre, installation: Installation) -> None:
         self.theatre = theatre
         self.installation = installation
-        bench = theatre.bench
+        context = theatre.context
         self.phases = PhaseFunctions()
         pipelines = Pipelines(
             resolver=resolver_of(lambda: installation.live.catalogue, FeatureGates({})),
             runner=installation.run,
-            reader=ClientReader(bench.client),
-            credentials=SecretCredentials(bench.client),
-            clock=bench.clock,
+            reader=ClientReader(context.client),
+            credentials=SecretCredentials(context.client),
+            clock=context.clock,
         )
         PackagedPhases(installation.live, pipelines, self.phases).start()
-        ActionSetController(bench, self.phases.catalogue, here=self.phases.here).start()
+        ActionSetController(context, self.phases.catalogue, here=self.phases.here).start()
 
     async def install(self, version: str) -> None:
         """Install a version of the function; it need not serve yet."""
@@ -107,9 +107,9 @@ class Stage:
 @pytest.fixture
 async def stage(tmp_path: Path, unique: str) -> AsyncIterator[Stage]:
     async with (
-        embedded_bench() as bench,
-        installing(bench, tmp_path) as installation,
-        Theatre.open(bench, unique, start=False) as theatre,
+        embedded_context() as context,
+        installing(context, tmp_path) as installation,
+        Theatre.open(context, unique, start=False) as theatre,
     ):
         yield Stage(theatre, installation)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,23 @@ from planform.api.kinds import GroupVersionKind
 from planform.api.names import CRD, FUNCTION, FUNCTION_REVISION, IMAGE_CONFIG, RUNTIME_CONFIG
 from planform.client.informer import ObjectKey
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.crds import ensure_crds
-from planform.controllers.packages.contents import PackageContents
-from planform.controllers.packages.deliveries import Deliveries
-from planform.controllers.workbench import Workbench
+from planform.definitions.own_crds import ensure_crds
 from planform.errors import Invalid
+from planform.features import FeatureGates
 from planform.functions.errors import FunctionError
+from planform.packages.contents import PackageContents
+from planform.packages.deliveries import Deliveries
+from planform.packages.revision_objects import DIGEST_ANNOTATION
 from planform.packages.revisions import DIGEST_LABEL, NUMBER_LABEL, VERSION_LABEL
+from planform.reconcile.context import ControllerContext
 from tests.controllers.conftest import LONG_ON_KUBERNETES
+from tests.harness.contexts import condition_of, embedded_context, eventually, read
 from tests.harness.packaging import REPOSITORY, Installation, installing, meta, server_program
-from tests.harness.planes import condition_of, eventually, read
 
 
 @pytest.fixture
-async def installation(bench: Workbench, tmp_path: Path) -> AsyncIterator[Installation]:
-    async with installing(bench, tmp_path / "data") as installation:
+async def installation(context: ControllerContext, tmp_path: Path) -> AsyncIterator[Installation]:
+    async with installing(context, tmp_path / "data") as installation:
         yield installation
 
 
@@ -62,7 +65,7 @@ async def test_a_package_is_installed_and_called_over_its_own_endpoint(installat
     assert (labels[VERSION_LABEL], labels[NUMBER_LABEL]) == ("v1.2.0", "1")
     assert status["capabilities"] == ["composition"]
     assert status["endpoint"].startswith("ipv4:127.0.0.1:")
-    crd = await installation.bench.client.get(CRD, "settings.fn.example.org")
+    crd = await installation.context.client.get(CRD, "settings.fn.example.org")
     assert status["objectRefs"] == [
         {
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -81,7 +84,7 @@ async def test_a_package_is_installed_and_called_over_its_own_endpoint(installat
     kind = GroupVersionKind("fn.example.org", "v1", "Setting")
 
     async def served() -> bool:
-        await installation.bench.client.kind(kind)
+        await installation.context.client.kind(kind)
         return True
 
     assert await eventually(served, "the kind that came with the function")
@@ -96,11 +99,11 @@ async def test_of_two_active_revisions_the_newer_one_keeps_its_objects(installat
         await installation.install(version, revisionHistoryLimit=2, activeRevisionLimit=2)
         await installation.until_called(version)
     old, new = await installation.until_states({1: "Active", 2: "Active"})
-    bench = installation.bench
-    after_a_start = PackageContents(installation.source, bench.client, Deliveries(bench.plane, bench.clock))
+    context = installation.context
+    after_a_start = PackageContents(installation.source, context.client, Deliveries(context.manager, context.clock))
     for revision in (new, old):
         await after_a_start.establish(revision, await after_a_start.fetched(revision))
-        found = await installation.bench.client.get(CRD, "settings.fn.example.org")
+        found = await installation.context.client.get(CRD, "settings.fn.example.org")
         assert found["metadata"]["annotations"]["version"] == "v2"
 
 
@@ -128,7 +131,7 @@ async def test_during_an_upgrade_no_call_fails_and_the_old_revision_ends_after_i
         await installation.until_states({1: "Inactive", 2: "Active"})
 
         async def stopped() -> bool:
-            return installation.host.standing(old) is None
+            return installation.host.runtime_status(old) is None
 
         await eventually(stopped, "the old revision has stopped")
         over.set()
@@ -137,7 +140,7 @@ async def test_during_an_upgrade_no_call_fails_and_the_old_revision_ends_after_i
     assert seen[-1] == "v2"
 
     async def cleared() -> bool:
-        revision = await installation.bench.client.get(FUNCTION_REVISION, old)
+        revision = await installation.context.client.get(FUNCTION_REVISION, old)
         return bool(revision["status"]["endpoint"] == "")
 
     await eventually(cleared, "the endpoint of the old revision is cleared")
@@ -155,7 +158,7 @@ async def test_as_long_as_a_new_revision_does_not_work_the_old_one_serves(instal
 
     async def told() -> bool:
         condition = condition_of(await installation.until("Healthy", "False"), "Healthy")
-        return condition is not None and "exit code 7); its last words: no luck" in condition["message"]
+        return condition is not None and "exit code 7); stderr ended with: no luck" in condition["message"]
 
     await eventually(told, "why the new one does not work")
     assert (await installation.call())["version"] == "v1"
@@ -234,7 +237,7 @@ async def test_a_package_that_does_not_fit_says_why_and_does_not_run(
     assert condition is not None
     assert message in condition["message"]
     [revision] = await installation.revisions()
-    assert installation.host.standing(revision["metadata"]["name"]) is None
+    assert installation.host.runtime_status(revision["metadata"]["name"]) is None
 
 
 async def test_a_label_reaches_the_current_revision_though_no_registry_answers(installation: Installation) -> None:
@@ -253,7 +256,7 @@ async def test_a_label_reaches_the_current_revision_though_no_registry_answers(i
 
 
 async def test_a_package_must_have_a_full_name_unless_it_was_stored_before(installation: Installation) -> None:
-    client, short = installation.bench.client, "crossplane-contrib/function-auto-ready:v0.5.0"
+    client, short = installation.context.client, "crossplane-contrib/function-auto-ready:v0.5.0"
     about = {"apiVersion": "pkg.crossplane.io/v1", "kind": "Function", "metadata": {"name": "short"}}
     with pytest.raises(Invalid, match="must be a fully qualified image name"):
         await client.create({**about, "spec": {"package": short}})
@@ -273,7 +276,7 @@ async def test_a_package_must_have_a_full_name_unless_it_was_stored_before(insta
             return None  # a real API server needs a moment
 
     await eventually(stored, "a short name is stored, as it could be before")
-    await ensure_crds(client, clock=installation.bench.clock)
+    await ensure_crds(client, clock=installation.context.clock)
 
     async def refused() -> bool:
         try:
@@ -312,12 +315,12 @@ async def test_a_runtime_configuration_is_followed_without_a_failed_call(install
     condition = condition_of(function, "Healthy")
     assert condition is not None
     assert 'there is no DeploymentRuntimeConfig "mine"' in condition["message"]
-    await installation.bench.client.apply(config, manager="user")
+    await installation.context.client.apply(config, manager="user")
     await installation.until("Healthy", "True")
     asked: dict[str, Any] = {"given": {"environment": ["LEVEL"]}}
     assert (await installation.call(**asked))["environment"] == {"LEVEL": "one"}
     container["env"] = [{"name": "LEVEL", "value": "two"}]
-    await installation.bench.client.apply(config, manager="user", force=True)
+    await installation.context.client.apply(config, manager="user", force=True)
 
     async def moved() -> bool:
         return bool((await installation.call(**asked))["environment"] == {"LEVEL": "two"})
@@ -330,7 +333,7 @@ async def test_another_runtime_configuration_is_the_same_revision_and_fails_no_c
     await installation.install("v1")
     await installation.until("Healthy", "True")
     [before] = await installation.revisions()
-    client, pinned = installation.bench.client, before["metadata"]["name"]
+    client, pinned = installation.context.client, before["metadata"]["name"]
     container = {"name": "package-runtime", "env": [{"name": "LEVEL", "value": "one"}]}
     await client.apply(
         {
@@ -368,12 +371,37 @@ async def test_another_runtime_configuration_is_the_same_revision_and_fails_no_c
     assert after["spec"]["desiredState"] == "Active"
 
 
+async def test_another_runtime_configuration_is_another_revision_if_a_gate_says_so(tmp_path: Path) -> None:
+    gates = FeatureGates({"RevisionPerRuntimeConfig": True})
+    async with (
+        embedded_context() as context,
+        installing(replace(context, features=gates), tmp_path / "data") as installation,
+    ):
+        publish(installation, "v1")
+        config = {"apiVersion": RUNTIME_CONFIG.api_version, "kind": RUNTIME_CONFIG.kind}
+        await context.client.create({**config, "metadata": {"name": "mine"}, "spec": {}})
+        await installation.install("v1")
+        [first] = await installation.until_states({1: "Active"})
+        await installation.until_called("v1")
+        await installation.install("v1", runtimeConfigRef={"name": "mine"})
+        [_, second] = await installation.until_states({1: "Inactive", 2: "Active"})
+        assert second["spec"]["runtimeConfigRef"]["name"] == "mine"
+        digests = {each["metadata"]["annotations"][DIGEST_ANNOTATION] for each in (first, second)}
+        assert len(digests) == 1, "the content is the same"
+        function = await context.client.get(FUNCTION, "fn")
+        assert function["status"]["currentRevision"] == second["metadata"]["name"]
+        await installation.install("v1", runtimeConfigRef={"name": "default"})
+        [_, again] = await installation.until_states({2: "Inactive", 3: "Active"})
+        assert again["metadata"]["uid"] == first["metadata"]["uid"], "the configuration of before is the one of before"
+        await installation.until_called("v1")
+
+
 async def test_a_revision_that_an_older_control_plane_named_otherwise_is_the_same(installation: Installation) -> None:
     publish(installation, "v1")
     await installation.install("v1")
     await installation.until("Healthy", "True")
-    client, controller = installation.bench.client, installation.controller
-    await installation.bench.plane.stop("functions")
+    client, controller = installation.context.client, installation.controller
+    await installation.context.manager.stop("functions")
     [revision] = await installation.revisions()
     metadata = {key: revision["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
     await client.delete(FUNCTION_REVISION, revision["metadata"]["name"])
@@ -386,7 +414,7 @@ async def test_what_does_not_apply_of_a_runtime_configuration_is_told_of_the_rev
     installation: Installation,
 ) -> None:
     publish(installation, "v1")
-    client, container = installation.bench.client, {"name": "package-runtime", "args": list[str]()}
+    client, container = installation.context.client, {"name": "package-runtime", "args": list[str]()}
     pod: dict[str, Any] = {"containers": [container]}
     config = {
         "apiVersion": RUNTIME_CONFIG.api_version,
@@ -420,7 +448,7 @@ async def test_rules_for_images_say_where_a_package_is_and_are_named_as_long_as_
     installation: Installation,
 ) -> None:
     publish(installation, "v1")
-    client = installation.bench.client
+    client = installation.context.client
     await installation.install("upstream.example.com/acme/fn:v1", packagePullPolicy="Never")
     await installation.until("Installed", "False", reason="UnpackingPackage")
     rule = {
@@ -450,7 +478,7 @@ async def test_rules_for_images_say_where_a_package_is_and_are_named_as_long_as_
 
 async def test_a_rule_for_images_says_how_a_program_runs(installation: Installation) -> None:
     publish(installation, "v1")
-    client = installation.bench.client
+    client = installation.context.client
     container = {"name": "package-runtime", "args": ["--own-flag"]}
     template = {"spec": {"template": {"spec": {"containers": [container]}}}}
     for kind, name, spec in (
@@ -474,12 +502,12 @@ async def test_under_manual_users_activate_what_shall_run(installation: Installa
     await installation.install("v1", **limits)
     await installation.until("Installed", "False", reason="InactivePackageRevision")
     [first] = await installation.until_states({1: "Inactive"})
-    assert installation.host.standing(first["metadata"]["name"]) is None
+    assert installation.host.runtime_status(first["metadata"]["name"]) is None
     await installation.install("v2", **limits)
     _, second = await installation.until_states({1: "Inactive", 2: "Inactive"})
     for revision in (first, second):
         change = Patch(PatchType.MERGE, {"spec": {"desiredState": "Active"}})
-        await installation.bench.client.patch(FUNCTION_REVISION, revision["metadata"]["name"], change)
+        await installation.context.client.patch(FUNCTION_REVISION, revision["metadata"]["name"], change)
     await installation.until_called("v1", selector={VERSION_LABEL: "v1"})
     await installation.until_called("v2", ref=second["metadata"]["name"])
 
@@ -490,16 +518,16 @@ async def test_an_uninstalled_function_stops_and_leaves_no_files(installation: I
     await installation.until("Healthy", "True")
     [revision] = await installation.revisions()
     name = revision["metadata"]["name"]
-    await installation.bench.client.delete(FUNCTION, "fn")
+    await installation.context.client.delete(FUNCTION, "fn")
 
     async def gone() -> bool:
         left = list((installation.data / "packages" / "files").iterdir())
         revisions = await installation.revisions()
-        return installation.host.standing(name) is None and not revisions and not left
+        return installation.host.runtime_status(name) is None and not revisions and not left
 
     await eventually(gone, "everything of it is gone")
     assert not (installation.data / "certificates" / name).exists()
-    assert await read(installation.bench.client, FUNCTION_REVISION, name) is None
+    assert await read(installation.context.client, FUNCTION_REVISION, name) is None
 
 
 async def test_at_rest_and_after_a_restart_nothing_is_written_but_where_it_serves(
@@ -508,7 +536,7 @@ async def test_at_rest_and_after_a_restart_nothing_is_written_but_where_it_serve
     publish(installation, "v1")
     await installation.install("v1", packagePullPolicy="Never")
     await installation.until("Healthy", "True")
-    client = installation.bench.client
+    client = installation.context.client
 
     async def versions() -> list[str]:
         objects = [await client.get(FUNCTION, "fn"), *await installation.revisions()]
@@ -540,5 +568,5 @@ async def test_limits_that_make_no_sense_are_refused(
         "spec": {"package": f"{REPOSITORY}:v1", **spec},
     }
     with pytest.raises(Invalid) as refused:
-        await installation.bench.client.create(wanted)
+        await installation.context.client.create(wanted)
     assert message in str(refused.value)

@@ -12,10 +12,10 @@ from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import CRD
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.workbench import Workbench
 from planform.errors import AlreadyExists, NotFound
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import eventually, read
 from tests.harness.phases import PhaseRunner
-from tests.harness.planes import eventually, read
 
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 DEPLOYMENT = GroupVersionKind("apps", "v1", "Deployment")
@@ -23,10 +23,10 @@ NAMESPACE = GroupVersionKind("", "v1", "Namespace")
 
 
 @pytest.fixture
-async def runner(bench: Workbench, unique: str) -> PhaseRunner:
+async def runner(context: ControllerContext, unique: str) -> PhaseRunner:
     """Phases that work in a namespace of their own."""
-    await bench.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
-    return PhaseRunner(client=bench.client, clock=bench.clock, namespace=unique)
+    await context.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
+    return PhaseRunner(client=context.client, clock=context.clock, namespace=unique)
 
 
 def config_map(namespace: str, name: str = "c", **data: str) -> Object:
@@ -37,8 +37,8 @@ def about(namespace: str, name: str = "c") -> dict[str, str]:
     return {"apiVersion": "v1", "resource": "configmaps", "name": name, "namespace": namespace}
 
 
-async def set_data(bench: Workbench, namespace: str, **data: str) -> None:
-    await bench.client.patch(CONFIG_MAP, "c", Patch(PatchType.MERGE, {"data": data}), namespace=namespace)
+async def set_data(context: ControllerContext, namespace: str, **data: str) -> None:
+    await context.client.patch(CONFIG_MAP, "c", Patch(PatchType.MERGE, {"data": data}), namespace=namespace)
 
 
 async def waiting(runner: PhaseRunner, version: str, conditions: Any, **more: Any) -> asyncio.Task[dict[str, Any]]:
@@ -52,22 +52,24 @@ READY = {
 
 
 @pytest.mark.parametrize("version", ["v0.0.0", "v1.0.0"])
-async def test_wait_ends_when_all_conditions_hold(bench: Workbench, runner: PhaseRunner, version: str) -> None:
+async def test_wait_ends_when_all_conditions_hold(
+    context: ControllerContext, runner: PhaseRunner, version: str
+) -> None:
     namespace = runner.namespace
     runner.params["Options"] = {"name": "c"}
     target = {**about(namespace), "name": "{{ .Options.name }}"}
     conditions = {"allOf": [{"condition": READY[version], "objectReference": target}]}
     task = await waiting(runner, version, conditions)
-    await bench.client.create(config_map(namespace, state="starting", count="1"))
-    await set_data(bench, namespace, state="ready")
+    await context.client.create(config_map(namespace, state="starting", count="1"))
+    await set_data(context, namespace, state="ready")
     await asyncio.sleep(0.1)
     assert not task.done()
-    await set_data(bench, namespace, count="2")
+    await set_data(context, namespace, count="2")
     assert await task == {}
 
 
 async def test_wait_ends_when_one_of_any_holds_and_errors_do_not_end_it(
-    bench: Workbench, runner: PhaseRunner, unique: str
+    context: ControllerContext, runner: PhaseRunner, unique: str
 ) -> None:
     namespace = runner.namespace
     conditions = {
@@ -86,15 +88,15 @@ async def test_wait_ends_when_one_of_any_holds_and_errors_do_not_end_it(
         ]
     }
     task = await waiting(runner, "v1.0.0", conditions)
-    await bench.client.create(config_map(namespace))
-    await bench.client.create(config_map(namespace, "later", state="ready"))
+    await context.client.create(config_map(namespace))
+    await context.client.create(config_map(namespace, "later", state="ready"))
     assert await task == {}
 
 
 async def test_wait_that_runs_out_of_time_says_which_condition_did_not_hold(
-    bench: Workbench, runner: PhaseRunner
+    context: ControllerContext, runner: PhaseRunner
 ) -> None:
-    await bench.client.create(config_map(runner.namespace, state="starting"))
+    await context.client.create(config_map(runner.namespace, state="starting"))
     condition = {"condition": "{{ .data.state }}", "objectReference": about(runner.namespace)}
     with pytest.raises(PhaseFailed, match=r"not within 0\.3 s: a condition on ConfigMap .* renders to 'starting'"):
         await runner.run("WaitV2", timeout="300ms", conditions={"allOf": [condition]})
@@ -102,7 +104,7 @@ async def test_wait_that_runs_out_of_time_says_which_condition_did_not_hold(
         await runner.run("WaitV2", timeout="1s", conditions={"allOf": []})
 
 
-async def test_kube_ops_creates_patches_and_deletes(bench: Workbench, runner: PhaseRunner) -> None:
+async def test_kube_ops_creates_patches_and_deletes(context: ControllerContext, runner: PhaseRunner) -> None:
     namespace = runner.namespace
     spec = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: made}\ndata: {a: '1'}\n"
     told = await runner.run("KubeOps", operation="create", namespace=namespace, spec=spec)
@@ -118,34 +120,36 @@ async def test_kube_ops_creates_patches_and_deletes(bench: Workbench, runner: Ph
         await runner.run("KubeOps", operation="create", namespace=namespace, spec=spec)
     patch = {"metadata": {"labels": {"x": "y"}}, "data": {"b": "2"}}
     await runner.run("KubeOps", operation="patch", namespace=namespace, spec=patch, objectReference=told)
-    found = await bench.client.get(CONFIG_MAP, "made", namespace=namespace)
+    found = await context.client.get(CONFIG_MAP, "made", namespace=namespace)
     assert (found["data"], found["metadata"]["labels"]["x"]) == ({"a": "1", "b": "2"}, "y")
     for _ in range(2):  # what is gone already is deleted
         await runner.run("KubeOps", operation="delete", namespace=namespace, objectReference=told)
-    assert await read(bench.client, CONFIG_MAP, "made", namespace) is None
+    assert await read(context.client, CONFIG_MAP, "made", namespace) is None
 
 
-async def test_kube_ops_waits_until_what_it_deletes_is_gone(bench: Workbench, runner: PhaseRunner) -> None:
+async def test_kube_ops_waits_until_what_it_deletes_is_gone(context: ControllerContext, runner: PhaseRunner) -> None:
     namespace = runner.namespace
     held = config_map(namespace)
     held["metadata"]["finalizers"] = ["example.org/hold"]
-    await bench.client.create(held)
+    await context.client.create(held)
     task = asyncio.create_task(
         runner.run("KubeOps", operation="delete", namespace=namespace, objectReference=about(namespace))
     )
 
     async def deleting() -> bool:
-        found = await bench.client.get(CONFIG_MAP, "c", namespace=namespace)
+        found = await context.client.get(CONFIG_MAP, "c", namespace=namespace)
         return "deletionTimestamp" in found["metadata"]
 
     await eventually(deleting, "the deletion began")
     assert not task.done()
     release = Patch(PatchType.MERGE, {"metadata": {"finalizers": None}})
-    await bench.client.patch(CONFIG_MAP, "c", release, namespace=namespace)
+    await context.client.patch(CONFIG_MAP, "c", release, namespace=namespace)
     assert (await task)["name"] == "c"
 
 
-async def test_kube_ops_v010_applies_reads_and_says_which_patch(bench: Workbench, runner: PhaseRunner) -> None:
+async def test_kube_ops_v010_applies_reads_and_says_which_patch(
+    context: ControllerContext, runner: PhaseRunner
+) -> None:
     namespace = runner.namespace
     for value in ("1", "2"):
         await runner.run(
@@ -193,14 +197,14 @@ def crd(group: str) -> Object:
 
 
 @pytest.fixture
-async def squad(bench: Workbench, runner: PhaseRunner, unique: str) -> Any:
+async def squad(context: ControllerContext, runner: PhaseRunner, unique: str) -> Any:
     """An object of a kind with a scale subresource."""
     kind = GroupVersionKind(f"{unique}.example.org", "v1", "Squad")
-    await bench.client.create(crd(kind.group))
+    await context.client.create(crd(kind.group))
 
     async def served() -> bool:
         try:
-            await bench.client.create(
+            await context.client.create(
                 {
                     "apiVersion": kind.api_version,
                     "kind": "Squad",
@@ -215,11 +219,11 @@ async def squad(bench: Workbench, runner: PhaseRunner, unique: str) -> Any:
     await eventually(served, "Squads are served")
     yield kind
     with suppress(NotFound):
-        await bench.client.delete(CRD, f"squads.{kind.group}")
+        await context.client.delete(CRD, f"squads.{kind.group}")
 
 
 async def test_custom_kinds_are_patched_and_found_by_their_plural(
-    bench: Workbench, runner: PhaseRunner, squad: GroupVersionKind
+    context: ControllerContext, runner: PhaseRunner, squad: GroupVersionKind
 ) -> None:
     target = {
         "apiVersion": "v1",
@@ -236,12 +240,12 @@ async def test_custom_kinds_are_patched_and_found_by_their_plural(
         namespace=runner.namespace,
     )
     assert (told["kind"], told["resource"]) == ("Squad", "squads")
-    found = await bench.client.get(squad, "s", namespace=runner.namespace)
+    found = await context.client.get(squad, "s", namespace=runner.namespace)
     assert found["spec"] == {"replicas": 3, "items": ["a"]}
 
 
 async def test_v010_scales_anything_that_can_be_scaled_and_waits(
-    bench: Workbench, runner: PhaseRunner, squad: GroupVersionKind
+    context: ControllerContext, runner: PhaseRunner, squad: GroupVersionKind
 ) -> None:
     task = asyncio.create_task(
         runner.run(
@@ -257,24 +261,24 @@ async def test_v010_scales_anything_that_can_be_scaled_and_waits(
     )
 
     async def scaled() -> bool:
-        found = await bench.client.get(squad, "s", namespace=runner.namespace)
+        found = await context.client.get(squad, "s", namespace=runner.namespace)
         return bool(found["spec"]["replicas"] == 5)
 
     await eventually(scaled, "the replicas are asked for")
     assert not task.done()
     done = Patch(PatchType.MERGE, {"status": {"replicas": 5}})
-    await bench.client.patch(squad, "s", done, namespace=runner.namespace, subresource="status")
+    await context.client.patch(squad, "s", done, namespace=runner.namespace, subresource="status")
     assert await task == {"originalReplicaCount": 3}
     with pytest.raises(ArgumentInvalid, match='kind "squad" is not one of'):
         await runner.run("ScaleWorkload", kind="Squad", name="s", replicas=1)
 
 
 async def test_scale_workload_takes_the_actions_deployment_and_tells_what_it_was(
-    bench: Workbench, runner: PhaseRunner
+    context: ControllerContext, runner: PhaseRunner
 ) -> None:
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    await bench.client.create(
+    await context.client.create(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -284,7 +288,7 @@ async def test_scale_workload_takes_the_actions_deployment_and_tells_what_it_was
     )
     runner.params["Deployment"] = {"Name": "web", "Namespace": runner.namespace}
     assert await runner.run("ScaleWorkload", replicas="4", waitForReady="false") == {"originalReplicaCount": 2}
-    found = await bench.client.get(DEPLOYMENT, "web", namespace=runner.namespace)
+    found = await context.client.get(DEPLOYMENT, "web", namespace=runner.namespace)
     assert found["spec"]["replicas"] == 4
     with pytest.raises(PhaseFailed, match=r"0 of them ready, instead of 4"):
         await runner.run("ScaleWorkload", "v0.1.0", replicas="4", timeout="500ms")

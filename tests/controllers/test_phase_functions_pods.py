@@ -13,20 +13,20 @@ import pytest
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import ACTION_SET
 from planform.blueprints.catalogue import PhaseCatalogue
-from planform.blueprints.contract import Surroundings
+from planform.blueprints.contract import PhaseEnvironment
+from planform.blueprints.controller import ActionSetController
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
 from planform.blueprints.functions import Policy, builtin_functions
 from planform.blueprints.functions.markers import MARKER
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.client.kubeconfig import find_connection
 from planform.clock import SystemClock
-from planform.controllers.actionsets import ActionSetController
-from planform.controllers.workbench import Workbench
 from planform.errors import NotFound
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import eventually, kubernetes_context, read
 from tests.harness.kubelet import POD, Kubelet, kubelet
 from tests.harness.kubernetes import RealKubernetes
 from tests.harness.phases import PhaseRunner, file_profile
-from tests.harness.planes import eventually, kubernetes_bench, read
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 SERVICE_ACCOUNT = GroupVersionKind("", "v1", "ServiceAccount")
@@ -37,7 +37,7 @@ NAMESPACE = GroupVersionKind("", "v1", "Namespace")
 class Stage:
     """A node, and phases that run in a namespace of their own."""
 
-    bench: Workbench
+    context: ControllerContext
     kubelet: Kubelet
     runner: PhaseRunner
 
@@ -47,7 +47,7 @@ class Stage:
 
     async def pod(self, name: str = "timer", *containers: str) -> Object:
         """A pod on the node that runs until the end of the test."""
-        made = await self.bench.client.create(
+        made = await self.context.client.create(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -60,7 +60,7 @@ class Stage:
         )
 
         async def runs() -> bool:
-            found = await self.bench.client.get(POD, name, namespace=self.namespace)
+            found = await self.context.client.get(POD, name, namespace=self.namespace)
             return bool((found.get("status") or {}).get("phase") == "Running")
 
         await eventually(runs, f"pod {name} runs")
@@ -75,15 +75,18 @@ class Stage:
 @pytest.fixture
 async def stage(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path) -> AsyncIterator[Stage]:
     connection = find_connection(clock=SystemClock(), path=kubernetes_engine.kubeconfig)
-    async with kubernetes_bench(kubernetes_engine) as bench, kubelet(kubernetes_engine, bench.client, unique) as node:
-        await bench.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
+    async with (
+        kubernetes_context(kubernetes_engine) as context,
+        kubelet(kubernetes_engine, context.client, unique) as node,
+    ):
+        await context.client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}})
 
         async def admits_pods() -> bool:
-            return await read(bench.client, SERVICE_ACCOUNT, "default", unique) is not None
+            return await read(context.client, SERVICE_ACCOUNT, "default", unique) is not None
 
         await eventually(admits_pods, "the namespace has its service account")
         # The cluster's garbage collector takes pods away whose ActionSet does not exist.
-        owner = await bench.client.create(
+        owner = await context.client.create(
             {
                 "apiVersion": ACTION_SET.api_version,
                 "kind": ACTION_SET.kind,
@@ -92,16 +95,16 @@ async def stage(kubernetes_engine: RealKubernetes, unique: str, tmp_path: Path) 
             }
         )
         runner = PhaseRunner(
-            client=bench.client,
-            clock=bench.clock,
+            client=context.client,
+            clock=context.clock,
             namespace=unique,
             uid=owner["metadata"]["uid"],
-            here=Surroundings(engine="kubernetes", connection=connection),
+            here=PhaseEnvironment(engine="kubernetes", connection=connection),
             policy=Policy(directories=(tmp_path,)),
         )
-        yield Stage(bench, node, runner)
-        await bench.client.delete_collection(POD, namespace=unique)
-        await bench.client.delete(NAMESPACE, unique)
+        yield Stage(context, node, runner)
+        await context.client.delete_collection(POD, namespace=unique)
+        await context.client.delete(NAMESPACE, unique)
 
 
 def shell(script: str) -> list[str]:
@@ -231,7 +234,7 @@ async def test_prepare_data_mounts_claims_and_fails_only_if_told_to(stage: Stage
         return "up" in stage.runner.log
 
     await eventually(up, "the pod runs")
-    (pod,) = (await stage.bench.client.list(POD, namespace=stage.namespace)).items
+    (pod,) = (await stage.context.client.list(POD, namespace=stage.namespace)).items
     assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "claim"
     assert pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] == "/mnt/prepare_data/claim"
     assert await task == {}
@@ -338,12 +341,12 @@ async def test_the_designs_blueprint_runs_as_it_is_printed(stage: Stage, tmp_pat
         "name": "tail",
         "args": {**args, "command": ["sh", "-c", "/bin/tail_datetime.sh\n"]},
     }
-    client, namespace = stage.bench.client, stage.namespace
+    client, namespace = stage.context.client, stage.namespace
     kinds = {"apiVersion": "cr.kanister.io/v1alpha1", "metadata": {"name": "timer", "namespace": namespace}}
     await client.create({**kinds, "kind": "Blueprint", "actions": {"tail": {"phases": [tail]}}})
     registry = PhaseFunctionRegistry(plugins=lambda: ())
     registry.register(builtin_functions(Policy()))
-    ActionSetController(stage.bench, PhaseCatalogue(registry), here=stage.runner.here).start()
+    ActionSetController(stage.context, PhaseCatalogue(registry), here=stage.runner.here).start()
     target = {"apiVersion": "v1", "resource": "pods", "kind": "Pod", "name": "timer", "namespace": namespace}
     action = {"name": "tail", "blueprint": "timer", "object": target}
     made = await client.create({**kinds, "kind": "ActionSet", "spec": {"actions": [action]}})
@@ -362,6 +365,6 @@ async def test_the_designs_blueprint_runs_as_it_is_printed(stage: Stage, tmp_pat
 
 async def _no_pods(stage: Stage) -> None:
     async def none() -> bool:
-        return not (await stage.bench.client.list(POD, namespace=stage.namespace)).items
+        return not (await stage.context.client.list(POD, namespace=stage.namespace)).items
 
     await eventually(none, "no pod is left")

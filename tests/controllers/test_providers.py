@@ -11,6 +11,7 @@ import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
 from planform.api.names import (
+    ACTIVATION_POLICY,
     CLUSTER_USAGE,
     CRD,
     EVENT,
@@ -18,30 +19,32 @@ from planform.api.names import (
     PROVIDER,
     PROVIDER_REVISION,
     RUNTIME_CONFIG,
+    SYSTEM_NAMESPACE,
 )
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.client.protocol import Patch, PatchType
 from planform.clock import SystemClock
-from planform.controllers.functions import Packaging
-from planform.controllers.packages.contents import PackageContents
-from planform.controllers.packages.deliveries import Deliveries
-from planform.controllers.packages.providers import ProviderController
-from planform.controllers.recording import open_events
-from planform.controllers.workbench import Workbench
 from planform.errors import ApiError, NotFound
 from planform.features import FeatureGates
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Program, Source, assemble
+from planform.packages.contents import PackageContents
+from planform.packages.deliveries import Deliveries
 from planform.packages.fetching import RegistryPackages
+from planform.packages.function_controller import Packaging
 from planform.packages.layers import File
 from planform.packages.payloads import Payload, RuntimeKind
+from planform.packages.providers import ProviderController
 from planform.packages.runtimes.certificates import RevisionCertificates
+from planform.packages.runtimes.deployments import DEPLOYMENT
 from planform.packages.runtimes.host import Draining, RuntimeHost
 from planform.packages.xpkg import package_of
-from planform.reconcile.gate import Gate
+from planform.reconcile.context import ControllerContext
+from planform.reconcile.events import open_events
+from planform.reconcile.limiter import ConcurrencyLimiter
+from tests.harness.contexts import condition_of, eventually, until_condition
 from tests.harness.packaging import meta
-from tests.harness.planes import condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -124,17 +127,19 @@ async def hosted(tmp_path: Path) -> AsyncIterator[tuple[ControlPlane, RuntimeHos
             open_events(plane.client, clock=clock, metrics=plane.metrics) as events,
             RuntimeHost(data, certificates, clock=clock, draining=Draining(0.1, 5)) as host,
         ):
-            bench = Workbench(plane.client, plane.plane, events, clock, Random(7), Gate(4), plane.metrics)
+            context = ControllerContext(
+                plane.client, plane.manager, events, clock, Random(7), ConcurrencyLimiter(4), plane.metrics
+            )
             # It unpacks to a place of its own: elsewhere the plane deletes what it does not know of.
             (data / "hosted").mkdir()
             (data / "hosted" / "blobs").symlink_to(data / "packages" / "blobs")
             source = RegistryPackages(data / "hosted", plane.client, clock=clock, rng=Random(7))
-            contents = PackageContents(source, plane.client, Deliveries(plane.plane, clock))
+            contents = PackageContents(source, plane.client, Deliveries(plane.manager, clock))
             packaging = Packaging(contents, host)
-            await plane.plane.stop("providers")  # in its place comes one whose programs a test can see
-            ProviderController(bench, packaging, pki, data, lambda: plane.url).start()
+            await plane.manager.stop("providers")  # in its place comes one whose programs a test can see
+            ProviderController(context, packaging, pki, data, lambda: plane.url).start()
             yield plane, host
-            await plane.plane.stop("providers")
+            await plane.manager.stop("providers")
 
 
 @pytest.fixture
@@ -149,13 +154,16 @@ def widget_definition() -> Object:
     return {**about, "metadata": crd["metadata"], "spec": {**crd["spec"], "state": "Inactive"}}
 
 
-def publish(data: Path, version: str, source: str = CONTROLLER, kind: Object | None = None) -> None:
+def publish(
+    data: Path, version: str, source: str = CONTROLLER, kind: Object | None = None, *more: Object, **about: Any
+) -> None:
     blobs = BlobStore(data / "packages" / "blobs")
     program = Program(
         Payload(RuntimeKind.PROCESS, ("python", "app/main.py"), ("app",)),
         (File("app/main.py", source.replace("VERSION", version).encode()),),
     )
-    package = package_of([("meta", meta("Provider", "provider-widgets")), ("crd", kind or widget_crd())])
+    kinds = [("crd", each) for each in (kind or widget_crd(), *more)]
+    package = package_of([("meta", meta("Provider", "provider-widgets", **about)), *kinds])
     blobs.remember(f"{REPOSITORY}:{version}", assemble(blobs, Source(package), program).descriptor)
 
 
@@ -231,6 +239,90 @@ async def test_a_provider_may_bring_its_kinds_as_definitions_that_policies_activ
     await eventually(is_gone, "the definition and its kind go with the provider")
 
 
+def config_crd() -> Object:
+    """The kind of a provider's own configuration."""
+    crd = widget_crd()
+    names = {"kind": "ProviderConfig", "plural": "providerconfigs"}
+    return {**crd, "metadata": {"name": f"providerconfigs.{WIDGET.group}"}, "spec": {**crd["spec"], "names": names}}
+
+
+def activation_policy(*patterns: str) -> Object:
+    about = {"apiVersion": ACTIVATION_POLICY.api_version, "kind": ACTIVATION_POLICY.kind}
+    return {**about, "metadata": {"name": "widgets"}, "spec": {"activate": list(patterns)}}
+
+
+async def deployment_of(plane: ControlPlane) -> Object:
+    [found] = (await plane.client.list(DEPLOYMENT, namespace=SYSTEM_NAMESPACE)).items
+    return found
+
+
+async def test_a_provider_that_can_start_without_its_kinds_waits_until_one_is_activated(
+    hosted: tuple[ControlPlane, RuntimeHost], tmp_path: Path
+) -> None:
+    plane, host = hosted
+    await plane.client.delete(ACTIVATION_POLICY, "default")
+    publish(tmp_path / "data", "v1", CONTROLLER, widget_crd(), config_crd(), capabilities=["safe-start"])
+    provider = await until_condition(plane.client, await install(plane, "v1"), "Healthy")
+    condition = condition_of(provider, "Healthy")
+    assert condition is not None and condition["reason"] == "AwaitingActivation"
+    name = provider["status"]["currentRevision"]
+    revision = await plane.client.get(PROVIDER_REVISION, name)
+    active, healthy = condition_of(revision, "RuntimeActive"), condition_of(revision, "RuntimeHealthy")
+    assert active is not None and (active["status"], active["reason"]) == ("False", "AwaitingActivation")
+    assert healthy is not None and healthy["status"] == "True"
+    definition = await plane.client.get(MANAGED_DEFINITION, "widgets.widgets.example.org")
+    assert definition["spec"]["state"] == "Inactive"
+    assert definition["metadata"]["ownerReferences"][0]["name"] == name
+    with pytest.raises(NotFound):
+        await plane.client.get(CRD, "widgets.widgets.example.org")
+    await until_condition(plane.client, config_crd(), "Established")
+    shown = await deployment_of(plane)
+    assert (shown["metadata"]["name"], shown["spec"]["replicas"]) == (name, 0)
+    assert host.runtime_status(name) is None, "no program runs"
+
+    await plane.client.create(activation_policy("*.widgets.example.org"))
+    await until_condition(plane.client, provider, "Healthy", reason="HealthyPackageRevision")
+    await until_condition(plane.client, revision, "RuntimeActive")
+    assert (await made_by(plane, "one"))["version"] == "v1"
+
+    async def is_shown() -> bool:
+        shown = await deployment_of(plane)
+        return bool(shown["spec"]["replicas"] == 1 and shown["status"]["availableReplicas"] == 1)
+
+    await eventually(is_shown, "the Deployment says that it runs")
+    await plane.client.delete(PROVIDER, "widgets")
+
+    async def is_gone() -> bool:
+        kinds = (DEPLOYMENT, MANAGED_DEFINITION)
+        left = [each for kind in kinds for each in (await plane.client.list(kind)).items]
+        crds = [each["metadata"]["name"] for each in (await plane.client.list(CRD)).items]
+        return not left and "widgets.widgets.example.org" not in crds
+
+    await eventually(is_gone, "all of it goes with the provider")
+
+
+async def test_the_kinds_of_a_healthy_provider_are_served_also_if_a_policy_has_to_activate_them(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    publish(tmp_path / "data", "v1", capabilities=["SafeStart"])
+    publish(tmp_path / "data", "v2", capabilities=["SafeStart"])
+    provider = await until_condition(plane.client, await install(plane, "v1"), "Healthy")
+    condition = condition_of(provider, "Healthy")
+    assert condition is not None and condition["reason"] == "HealthyPackageRevision"
+    assert (await made_by(plane, "one"))["version"] == "v1"
+    first = provider["status"]["currentRevision"]
+    generation = (await install(plane, "v2"))["metadata"]["generation"]
+    await until_condition(plane.client, provider, "Healthy", observedGeneration=generation)
+
+    async def is_upgraded() -> bool:
+        shown = await plane.client.list(DEPLOYMENT, namespace=SYSTEM_NAMESPACE)
+        names = [each["metadata"]["name"] for each in shown.items]
+        return len(names) == 1 and names != [first]
+
+    await eventually(is_upgraded, "the Deployment of the new revision is the only one")
+    assert (await plane.client.get(WIDGET, "one"))["status"]["version"] == "v1"
+
+
 async def test_a_provider_with_a_long_name_proves_who_it_is(plane: ControlPlane, tmp_path: Path) -> None:
     name = "provider-" + "widgets-" * 6 + "end"
     publish(tmp_path / "data", "v1")
@@ -275,7 +367,7 @@ async def test_a_provider_that_ends_by_itself_says_so(plane: ControlPlane, tmp_p
         message = str((condition or {}).get("message") or "")
         return message if "exit code" in message else ""
 
-    assert "it ends by itself (exit code 5); its last words: no region" in await eventually(told, "why it ended")
+    assert "it ends by itself (exit code 5); stderr ended with: no region" in await eventually(told, "why it ended")
     assert provider["spec"]["package"].endswith(":v1")
 
 
@@ -290,7 +382,7 @@ async def test_two_revisions_of_a_provider_never_run_at_the_same_time(
 
     def note(revision: str) -> None:
         known.add(revision)
-        ran.append(sorted(each for each in known if host.standing(each) is not None))
+        ran.append(sorted(each for each in known if host.runtime_status(each) is not None))
 
     host.subscribe(note)
     await until_condition(plane.client, await install(plane, "v1"), "Healthy")

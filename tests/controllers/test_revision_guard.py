@@ -9,20 +9,20 @@ import pytest
 
 from planform.api.kinds import Kind, Object, gvk_of
 from planform.api.names import COMPOSITION, COMPOSITION_REVISION
-from planform.apiserver.admission import Admission
-from planform.apiserver.requests import CONTROL_PLANE, Request, User
+from planform.apiserver.admission.chain import Admission
+from planform.apiserver.verbs.requests import CONTROL_PLANE, Request, User
 from planform.client.protocol import Client, Patch, PatchType
-from planform.controllers.revision_guard import RevisionGuard
+from planform.compositions.admission import RevisionGuard
 from planform.errors import Invalid
-from tests.harness.planes import embedded_bench
+from tests.harness.contexts import embedded_context
 
 ALICE = User("alice")
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    async with embedded_bench(admission=[RevisionGuard()]) as bench:
-        yield bench.client
+    async with embedded_context(admission=[RevisionGuard()]) as context:
+        yield context.client
 
 
 def composition(kind: str = "Composition", **spec: object) -> Object:

@@ -10,18 +10,18 @@ import pytest
 
 from planform.api.names import EVENT, FUNCTION
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.shipped_functions import BuiltInUse
+from planform.features import BuiltInUse
 from planform.packages.endpoints import RUNTIME_ANNOTATION
 from planform.packages.revisions import VERSION_LABEL
+from tests.harness.contexts import condition_of, embedded_context, eventually
 from tests.harness.packaging import Installation, installing, server_program
-from tests.harness.planes import condition_of, embedded_bench, eventually
 
 HOME = "registry.example.org/crossplane-contrib/function-patch-and-transform"
 
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    async with embedded_bench() as bench, installing(bench, tmp_path / "data") as installation:
+    async with embedded_context() as context, installing(context, tmp_path / "data") as installation:
         yield installation
 
 
@@ -36,12 +36,12 @@ async def test_what_serves_for_another_version_is_told_and_the_package_runs_when
     assert "spec.package names v0.8.2" in told
 
     async def event() -> bool:
-        found = (await installation.bench.client.list(EVENT)).items
+        found = (await installation.context.client.list(EVENT)).items
         return any(each["reason"] == "BuiltInServes" and each["type"] == "Warning" for each in found)
 
     await eventually(event, "an event that says so")
     asked = {"metadata": {"annotations": {RUNTIME_ANNOTATION: "Package"}}}
-    await installation.bench.client.patch(FUNCTION, "fn", Patch(PatchType.MERGE, asked))
+    await installation.context.client.patch(FUNCTION, "fn", Patch(PatchType.MERGE, asked))
     function = await installation.until("PackageServed", "True", reason="PackageServes")
     assert function["status"]["servedBy"] == "package"
     await installation.until_called("v0.8.2")
@@ -59,8 +59,8 @@ async def test_a_package_named_by_its_digest_is_never_replaced(installation: Ins
 
 async def test_the_example_of_the_rollout_design_runs_two_versions_side_by_side(tmp_path: Path) -> None:
     async with (
-        embedded_bench() as bench,
-        installing(replace(bench, builtin_functions=BuiltInUse.NEVER), tmp_path / "data") as installation,
+        embedded_context() as context,
+        installing(replace(context, builtin_functions=BuiltInUse.NEVER), tmp_path / "data") as installation,
     ):
         for version in ("v0.8.2", "v0.9.0"):
             installation.publish(f"{HOME}:{version}", server_program(version))

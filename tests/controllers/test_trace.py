@@ -11,13 +11,13 @@ import pytest
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import COMPOSITION, COMPOSITION_NAME_LABEL, COMPOSITION_REVISION, CRD
-from planform.cli.drawing import as_text, as_value
-from planform.cli.resource_tree import Looking, Node, Target, changing_trees
+from planform.api.xr import RESOURCE_NAME_ANNOTATION
+from planform.cli.objects.drawing import as_text, as_value
 from planform.client.protocol import Client
-from planform.composition.xr import RESOURCE_NAME_ANNOTATION
-from planform.controllers.workbench import Workbench
-from planform.errors import NotFound
-from tests.harness.planes import until_condition
+from planform.client.resource_tree import Looking, Node, Target, changing_trees
+from planform.errors import ApiError, NotFound, ServiceUnavailable
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import until_condition
 
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 
@@ -83,8 +83,8 @@ def target(obj: Object) -> Target:
 
 
 @pytest.fixture
-async def world(bench: Workbench, unique: str) -> AsyncIterator[World]:
-    world = World(bench.client, unique)
+async def world(context: ControllerContext, unique: str) -> AsyncIterator[World]:
+    world = World(context.client, unique)
     await asyncio.gather(
         world.serve("App", namespaced=True), world.serve("XNet", namespaced=False), world.serve("Net", namespaced=True)
     )
@@ -231,3 +231,41 @@ async def test_a_watched_tree_is_drawn_again_on_changes_anywhere_in_it_and_ends_
         with pytest.raises(StopAsyncIteration):
             while True:
                 await anext(trees)
+
+
+class Flaky:
+    """The world's client, whose server is away for a while."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def get(self, *args: Any, **options: Any) -> Object:
+        if self.is_away:
+            raise ServiceUnavailable("connection refused")
+        return await self._client.get(*args, **options)
+
+
+async def test_a_watched_tree_outlives_a_server_that_goes_away_and_says_so_once(world: World) -> None:
+    root = await world.create(CONFIG_MAP, "top", "default")
+    client, told = Flaky(world.client), list[str]()
+
+    def lost(error: ApiError | None) -> None:
+        told.append("back" if error is None else error.message)
+        if error is not None:
+            asyncio.get_running_loop().call_later(1.5, setattr, client, "is_away", False)
+
+    looking: Any = Looking(client)
+    async with asyncio.timeout(20), aclosing(changing_trees(looking, target(root), lost)) as trees:
+        await anext(trees)
+        following = asyncio.ensure_future(anext(trees))
+        await asyncio.sleep(0.2)
+        client.is_away = True
+        await world.client.update({**root, "data": {"x": "1"}})
+        tree = await following
+        assert tree.object is not None
+        assert tree.object["data"] == {"x": "1"}
+    assert told == ["connection refused", "back"]

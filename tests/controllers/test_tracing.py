@@ -1,4 +1,4 @@
-"""A reconcile is one trace: a span for the pass, one for each step, and the trace goes on in the function."""
+"""A reconcile is one trace: a span for the reconcile, one for each step, and the trace goes on in the function."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from planform.telemetry.tracing import TelemetryTracer
 from tests.controllers.composing import Platform, auto_ready, config_map, templates
-from tests.harness.planes import all_controllers
+from tests.harness.contexts import all_controllers
 
 
-async def test_a_reconcile_is_a_trace_with_a_span_for_each_step(bench: Workbench, unique: str) -> None:
+async def test_a_reconcile_is_a_trace_with_a_span_for_each_step(context: ControllerContext, unique: str) -> None:
     sdk: Any = pytest.importorskip("opentelemetry.sdk.trace")
     export: Any = import_module("opentelemetry.sdk.trace.export")
     memory: Any = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
     provider = sdk.TracerProvider()
     provider.add_span_processor(export.SimpleSpanProcessor(memory))
-    async with all_controllers(bench, tracer=TelemetryTracer(provider)):
-        platform = Platform(bench.client, unique)
+    async with all_controllers(context, tracer=TelemetryTracer(provider)):
+        platform = Platform(context.client, unique)
         await platform.define()
         await platform.compose(templates(config_map("a", x="1")), auto_ready())
         await platform.ready(await platform.create())

@@ -9,8 +9,8 @@ import pytest
 
 from planform.api.kinds import Object, gvk
 from planform.api.names import RECONCILE_REQUESTED_ANNOTATION
-from planform.composition.xr import COMPOSITE_LABEL, RESOURCE_NAME_ANNOTATION
-from planform.controllers.workbench import Workbench
+from planform.api.xr import COMPOSITE_LABEL, RESOURCE_NAME_ANNOTATION
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -24,7 +24,7 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import all_controllers, condition_of
+from tests.harness.contexts import all_controllers, condition_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -50,7 +50,7 @@ def problems(xr: Object) -> list[Object]:
 
 
 async def test_each_point_of_failure_has_its_own_words_and_leaves_no_reference_behind(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     secret = {"name": "it", "source": "Secret", "secretRef": {"namespace": NAMESPACE, "name": f"{unique}-none"}}
     shared = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": NAMESPACE, "name": f"{unique}-none"}
@@ -68,7 +68,7 @@ async def test_each_point_of_failure_has_its_own_words_and_leaves_no_reference_b
         "name": (desiring(a=named_config_map("Not_A_Name")), 'has the name "Not_A_Name"'),
         "scope": (desiring(a={"apiVersion": "v1", "kind": "Namespace"}), "cluster-scoped Namespace"),
     }
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         xrs = {}
         for case, (step, _) in cases.items():
             await platform.compose(step, name=f"{unique}-{case}")
@@ -86,9 +86,11 @@ async def test_each_point_of_failure_has_its_own_words_and_leaves_no_reference_b
         assert (await platform.composed(xr)).keys() == {"b"}
 
 
-async def test_an_invalid_resource_holds_up_no_other_but_every_deletion(bench: Workbench, unique: str) -> None:
+async def test_an_invalid_resource_holds_up_no_other_but_every_deletion(
+    context: ControllerContext, unique: str
+) -> None:
     bad = named_config_map(f"{unique}-bad") | {"data": {"no key!": "x"}}
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(desiring(a=named_config_map(f"{unique}-a"), old=named_config_map(f"{unique}-old")))
         xr = await platform.ready(await platform.create())
         await platform.compose(desiring(a=named_config_map(f"{unique}-a") | {"data": {"x": "1"}}, bad=bad))
@@ -119,9 +121,9 @@ async def _keys(platform: Platform, xr: Object) -> set[str]:
 
 
 async def test_references_without_name_or_object_are_skipped_and_what_is_anothers_is_left_alone(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         client = platform.client
         theirs = await client.create(named_config_map(f"{unique}-theirs", namespace=NAMESPACE))
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": theirs["metadata"]["name"], "controller": True}
@@ -155,9 +157,9 @@ async def test_references_without_name_or_object_are_skipped_and_what_is_another
 
 
 async def test_what_has_no_controller_is_not_deleted_and_what_goes_slowly_is_let_go_first(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("keep"), config_map("free"), config_map("slow")))
         xr = await platform.ready(await platform.create())
         composed = await platform.composed(xr)
@@ -183,9 +185,9 @@ def _reason(xr: Object, type_: str) -> str:
 
 
 async def test_namespaced_xrs_keep_their_resources_beside_them_under_names_of_their_own(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         long = "k" * 80
         elsewhere = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system"}}
         here = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": NAMESPACE}}
@@ -212,9 +214,9 @@ async def test_namespaced_xrs_keep_their_resources_beside_them_under_names_of_th
 
 
 async def test_a_cluster_scoped_xr_composes_both_scopes_and_refers_with_namespaces(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique, scope="Cluster") as platform:
+    async with a_platform(context, unique, scope="Cluster") as platform:
         role: Object = {"_key": "role", "apiVersion": CLUSTER_ROLE.api_version, "kind": "ClusterRole", "rules": []}
         settings = {**config_map("settings", x="1"), "metadata": {"namespace": NAMESPACE}}
         await platform.compose(templates(role, settings))
@@ -235,11 +237,11 @@ async def _data(platform: Platform, xr: Object) -> object:
 
 
 async def test_nested_xrs_are_composed_and_their_state_comes_back_to_their_parent(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with all_controllers(bench) as controllers:
-        outer = Platform(bench.client, f"{unique}a", controllers=controllers)
-        inner = Platform(bench.client, f"{unique}b", controllers=controllers)
+    async with all_controllers(context) as controllers:
+        outer = Platform(context.client, f"{unique}a", controllers=controllers)
+        inner = Platform(context.client, f"{unique}b", controllers=controllers)
         await outer.define()
         await inner.define()
         await inner.compose(templates(config_map("leaf", from_xr("spec.size", "data.size"))))
@@ -260,7 +262,7 @@ async def test_nested_xrs_are_composed_and_their_state_comes_back_to_their_paren
 
         async def leaves() -> list[Object]:
             uid = nested["metadata"]["uid"]
-            found = (await bench.client.list(CONFIG_MAP, namespace=NAMESPACE)).items
+            found = (await context.client.list(CONFIG_MAP, namespace=NAMESPACE)).items
             return [
                 each["data"]
                 for each in found

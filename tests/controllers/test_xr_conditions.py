@@ -9,7 +9,7 @@ import pytest
 
 from planform.api.kinds import Object, gvk
 from planform.api.names import EVENT, RECONCILE_REQUESTED_ANNOTATION
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     NAMESPACE,
     a_platform,
@@ -19,7 +19,7 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import condition_of, eventually, until_condition
+from tests.harness.contexts import condition_of, eventually, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -46,11 +46,11 @@ def said(xr: Object, type_: str) -> tuple[Any, ...]:
 
 
 async def test_readiness_names_three_and_counts_the_rest_unless_a_function_decides(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     resources = [nop(key, after="1h") for key in ("d", "b", "a", "c", "e")]
     waiting = templates(*resources, ready=False)
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         xrs = {}
         for case, steps in {
             "derived": (waiting, auto_ready()),
@@ -77,8 +77,10 @@ async def test_readiness_names_three_and_counts_the_rest_unless_a_function_decid
             assert (condition_of(xr, "Synced") or {})["observedGeneration"] == xr["metadata"]["generation"]
 
 
-async def test_readiness_of_a_resource_reaches_the_xr_and_takes_its_problem_away(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_readiness_of_a_resource_reaches_the_xr_and_takes_its_problem_away(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(nop("a", after="1s"), ready=False), auto_ready())
         xr = await platform.create()
         first = await until_condition(platform.client, xr, "Ready", "False")
@@ -89,7 +91,7 @@ async def test_readiness_of_a_resource_reaches_the_xr_and_takes_its_problem_away
 
 
 async def test_conditions_of_functions_are_set_updated_kept_and_unknown_after_an_error(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     first = {"type": "DatabaseReady", "status": "False", "reason": "Starting", "message": "one moment"}
     second = {"type": "BucketReady", "status": "True", "reason": "Made"}
@@ -97,7 +99,7 @@ async def test_conditions_of_functions_are_set_updated_kept_and_unknown_after_an
         {"type": each, "status": "False", "reason": "Lies"} for each in ("Ready", "Synced", "Healthy", "UpToDate")
     ]
     odd = {"type": "Odd", "status": 0, "reason": "Unspecified"}
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a")), answering(conditions=[first, second, odd, *system]))
         xr = await platform.ready(await platform.create())
         assert said(xr, "DatabaseReady") == ("False", "Starting", "one moment")
@@ -123,10 +125,10 @@ async def test_conditions_of_functions_are_set_updated_kept_and_unknown_after_an
 
 
 async def test_conditions_of_a_run_count_also_if_its_answer_cannot_be_carried_out(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     told = {"type": "Told", "status": "True", "reason": "Said"}
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(answering(conditions=[told, {**told, "type": "Earlier"}]))
         xr = await platform.ready(await platform.create())
         namespace = {"_key": "a", "apiVersion": "v1", "kind": "Namespace"}
@@ -136,14 +138,16 @@ async def test_conditions_of_a_run_count_also_if_its_answer_cannot_be_carried_ou
         assert said(xr, "Earlier")[:2] == ("Unknown", "FatalError")
 
 
-async def test_results_become_events_with_step_and_reason_and_each_is_told_once(bench: Workbench, unique: str) -> None:
+async def test_results_become_events_with_step_and_reason_and_each_is_told_once(
+    context: ControllerContext, unique: str
+) -> None:
     first = [
         {"severity": "Normal", "message": "all is well", "reason": "Checked"},
         {"severity": "Warning", "message": "nearly full"},
         {"severity": "Warning", "message": "rather old", "reason": "Old"},
         {"severity": 0, "message": "what is this", "reason": "Odd"},
     ]
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(answering(results=first, step="check"), templates(config_map("a")))
         xr = await platform.ready(await platform.create())
 
@@ -168,14 +172,14 @@ async def test_results_become_events_with_step_and_reason_and_each_is_told_once(
 
 
 async def test_what_was_said_before_a_fatal_result_is_told_and_what_came_after_is_not(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     results = [
         {"severity": "Normal", "message": "before"},
         {"severity": "Fatal", "message": "the end"},
         {"severity": "Normal", "message": "after"},
     ]
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         early = [{"severity": "Normal", "message": "early"}]
         await platform.compose(
             answering(results=early, step="one"),
@@ -191,10 +195,10 @@ async def test_what_was_said_before_a_fatal_result_is_told_and_what_came_after_i
 
 
 async def test_claims_get_the_results_meant_for_them_and_a_claim_that_is_gone_fails_no_xr(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     claims = {"claimNames": {"kind": "Claim", "plural": "claims"}}
-    async with a_platform(bench, unique, scope="LegacyCluster", xrd=claims) as platform:
+    async with a_platform(context, unique, scope="LegacyCluster", xrd=claims) as platform:
         kind = gvk(platform.kind.api_version, "Claim")
         results = [
             {"severity": "Normal", "message": "for both", "target": "CompositeAndClaim"},

@@ -11,9 +11,9 @@ import pytest
 from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.api.names import CLUSTER_NOP_RESOURCE, RECONCILE_REQUESTED_ANNOTATION, SECRET
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.composites.observing import observe
-from planform.controllers.workbench import Workbench
 from planform.features import FeatureGates
+from planform.reconcile.context import ControllerContext
+from planform.xrs.observing import observe
 from tests.controllers.composing import (
     NAMESPACE,
     NOP,
@@ -25,7 +25,7 @@ from tests.controllers.composing import (
     reading,
     script,
 )
-from tests.harness.planes import read, until_condition
+from tests.harness.contexts import read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -63,9 +63,11 @@ async def data_of(platform: Platform, name: str) -> dict[str, str] | None:
     return {key: base64.b64decode(value).decode() for key, value in (found.get("data") or {}).items()}
 
 
-async def test_a_claim_is_composed_connected_changed_and_deleted_through_its_xr(bench: Workbench, unique: str) -> None:
+async def test_a_claim_is_composed_connected_changed_and_deleted_through_its_xr(
+    context: ControllerContext, unique: str
+) -> None:
     xrd: Object = {"claimNames": {"kind": "Database", "plural": "databases"}}
-    async with a_platform(bench, unique, scope="LegacyCluster", xrd=xrd) as platform:
+    async with a_platform(context, unique, scope="LegacyCluster", xrd=xrd) as platform:
         client, kind = platform.client, gvk(platform.kind.api_version, "Database")
         await platform.compose(
             database(f"{unique}-of-resource", "me"),
@@ -110,14 +112,16 @@ async def test_a_claim_is_composed_connected_changed_and_deleted_through_its_xr(
         await platform.gone(xr)
 
 
-async def test_connection_secrets_are_filtered_kept_and_never_taken_from_others(bench: Workbench, unique: str) -> None:
+async def test_connection_secrets_are_filtered_kept_and_never_taken_from_others(
+    context: ControllerContext, unique: str
+) -> None:
     said = script(
         "def main(req):\n"
         "    details = {'user': 'bWU=', 'password': 'c2VjcmV0'}\n"
         "    return {'desired': {'composite': {'connectionDetails': details}}}\n"
     )
     xrd: Object = {"connectionSecretKeys": ["user"]}
-    async with a_platform(bench, unique, scope="LegacyCluster", xrd=xrd) as platform:
+    async with a_platform(context, unique, scope="LegacyCluster", xrd=xrd) as platform:
         await platform.compose(said)
         plain = await platform.create("plain")
 
@@ -155,9 +159,9 @@ async def test_connection_secrets_are_filtered_kept_and_never_taken_from_others(
 
 
 async def test_a_modern_xr_publishes_connection_details_in_a_secret_that_it_composes(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(database(f"{unique}-inner", "me", NOP))
         xr = await platform.create()
         name = f"{xr['metadata']['name']}-connection"
@@ -208,12 +212,12 @@ def a_secret(name: str, namespace: str) -> Object:
     ],
 )
 async def test_a_confined_xr_gets_connection_details_of_its_own_namespace_only(
-    bench: Workbench, unique: str, confined: bool, at_home: bool, seen: list[str]
+    context: ControllerContext, unique: str, confined: bool, at_home: bool, seen: list[str]
 ) -> None:
     gates = FeatureGates({"ConfineNamespacedReads": confined})
-    await bench.client.create(a_namespace(unique))
+    await context.client.create(a_namespace(unique))
     namespace = NAMESPACE if at_home else unique
-    async with a_platform(bench, unique, features=gates) as platform:
+    async with a_platform(context, unique, features=gates) as platform:
         await platform.client.create(a_secret(f"{unique}-theirs", namespace))
         await platform.compose(telling({"name": f"{unique}-theirs", "namespace": namespace}))
         xr = await platform.create()
@@ -221,16 +225,16 @@ async def test_a_confined_xr_gets_connection_details_of_its_own_namespace_only(
             xr, lambda xr: (xr.get("status") or {}).get("words") == "it", "the resource is observed"
         )
         assert told["status"]["seen"] == seen
-    await bench.client.delete(SECRET, f"{unique}-theirs", namespace=namespace)
-    await bench.client.delete(gvk("v1", "Namespace"), unique)
+    await context.client.delete(SECRET, f"{unique}-theirs", namespace=namespace)
+    await context.client.delete(gvk("v1", "Namespace"), unique)
 
 
 async def test_what_an_xr_refers_to_and_does_not_control_has_no_connection_details(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    await bench.client.create(a_namespace(unique))
-    await bench.client.create(a_secret("theirs", unique))
-    bait = await bench.client.create(
+    await context.client.create(a_namespace(unique))
+    await context.client.create(a_secret("theirs", unique))
+    bait = await context.client.create(
         {
             "apiVersion": NOP.api_version,
             "kind": NOP.kind,
@@ -249,12 +253,12 @@ async def test_what_an_xr_refers_to_and_does_not_control_has_no_connection_detai
         "metadata": {"name": "one", "namespace": NAMESPACE, "uid": unique},
         "spec": {"crossplane": {"resourceRefs": [reference]}},
     }
-    seen = await observe(bench.client, xr, "modern", lambda _: None)
+    seen = await observe(context.client, xr, "modern", lambda _: None)
     assert list(seen.state.resources) == ["it"] and not seen.state.resources["it"].connection_details
     owner = {"apiVersion": xr["apiVersion"], "kind": "App", "name": "one", "uid": unique, "controller": True}
     patch = Patch(PatchType.MERGE, {"metadata": {"ownerReferences": [owner]}})
-    await bench.client.patch(NOP, bait["metadata"]["name"], patch, namespace=NAMESPACE)
-    seen = await observe(bench.client, xr, "modern", lambda _: None)
+    await context.client.patch(NOP, bait["metadata"]["name"], patch, namespace=NAMESPACE)
+    seen = await observe(context.client, xr, "modern", lambda _: None)
     assert seen.state.resources["it"].connection_details == {"password": b"secret"}
-    await bench.client.delete(NOP, bait["metadata"]["name"], namespace=NAMESPACE)
-    await bench.client.delete(gvk("v1", "Namespace"), unique)
+    await context.client.delete(NOP, bait["metadata"]["name"], namespace=NAMESPACE)
+    await context.client.delete(gvk("v1", "Namespace"), unique)

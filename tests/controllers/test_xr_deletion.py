@@ -9,8 +9,8 @@ import pytest
 from planform.api.kinds import Object
 from planform.api.names import PAUSED_ANNOTATION
 from planform.client.protocol import Patch, PatchType, Propagation
-from planform.composition.budget import CONFIRM_ANNOTATION
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
+from planform.xrs.budget import CONFIRM_ANNOTATION
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -23,7 +23,7 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import condition_of, embedded_bench, until_condition
+from tests.harness.contexts import condition_of, embedded_context, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,9 +33,9 @@ def reason(xr: Object, type_: str) -> str:
 
 
 async def test_an_xr_that_others_hold_says_that_it_is_being_deleted_and_runs_no_function(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a")))
         xr = platform.xr()
         xr["metadata"]["finalizers"] = ["example.org/mine"]
@@ -75,9 +75,9 @@ async def keys_of(platform: Platform, xr: Object) -> set[str]:
 
 
 async def test_everything_may_go_when_the_xr_was_changed_and_else_waits_for_exactly_that_confirmation(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(keeping("a", "b", "c"))
         edited = await platform.ready(await platform.create("edited"))
         stopped = await platform.ready(await platform.create("stopped"))
@@ -107,8 +107,8 @@ async def test_everything_may_go_when_the_xr_was_changed_and_else_waits_for_exac
 
 
 async def test_an_xr_that_another_control_plane_composed_is_not_emptied_on_sight(unique: str, tmp_path: Path) -> None:
-    async with embedded_bench() as bench:
-        async with a_process(bench, unique, tmp_path / "before") as platform:
+    async with embedded_context() as context:
+        async with a_process(context, unique, tmp_path / "before") as platform:
             await platform.define()
             await platform.compose(keeping("a", "b"))
             xr = await platform.ready(await platform.create())
@@ -118,9 +118,9 @@ async def test_an_xr_that_another_control_plane_composed_is_not_emptied_on_sight
             await platform.compose(keeping())
         unknown = Patch(PatchType.MERGE, {"status": {"planform": None}})
         name = xr["metadata"]["name"]
-        await bench.client.patch(platform.kind, name, unknown, namespace=platform.namespace, subresource="status")
+        await context.client.patch(platform.kind, name, unknown, namespace=platform.namespace, subresource="status")
         await platform.merge(xr, annotated(**{PAUSED_ANNOTATION: None}))
-        async with a_process(bench, unique, tmp_path / "after") as platform:
+        async with a_process(context, unique, tmp_path / "after") as platform:
             await platform.failed(xr, "all composed resources would vanish and whether the XR changed is not known")
             assert await keys_of(platform, xr) == {"a", "b"}
             await platform.compose(keeping("a"))
@@ -132,9 +132,9 @@ async def test_an_xr_that_another_control_plane_composed_is_not_emptied_on_sight
 
 
 async def test_a_single_resource_may_go_a_silent_last_step_may_take_nothing_and_shares_are_kept(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         single, silent, shared = (f"{unique}-{each}" for each in ("single", "silent", "shared"))
         await platform.compose(keeping("a"), name=single)
         await platform.compose(keeping("a"), name=silent)
@@ -160,7 +160,7 @@ async def test_a_single_resource_may_go_a_silent_last_step_may_take_nothing_and_
 
 async def test_an_xr_deleted_with_orphaning_leaves_what_it_composed_to_nobody(unique: str) -> None:
     """On Kubernetes orphaning is the cluster's own work, which begins up to half a minute after a kind came."""
-    async with embedded_bench() as bench, a_platform(bench, unique) as platform:
+    async with embedded_context() as context, a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a", x="1"), config_map("b")))
         xr = await platform.ready(await platform.create())
         name = xr["metadata"]["name"]
@@ -171,8 +171,8 @@ async def test_an_xr_deleted_with_orphaning_leaves_what_it_composed_to_nobody(un
         assert not [each for each in left.values() if each["metadata"].get("ownerReferences")]
 
 
-async def test_a_stuck_xr_can_be_let_go_by_hand_and_is_forgotten_then(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_a_stuck_xr_can_be_let_go_by_hand_and_is_forgotten_then(context: ControllerContext, unique: str) -> None:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a")))
         stuck = await platform.ready(await platform.create())
         await platform.merge(stuck, annotated(**{PAUSED_ANNOTATION: "true"}))

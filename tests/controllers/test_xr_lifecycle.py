@@ -14,8 +14,8 @@ from planform.api.names import (
     RECONCILE_REQUESTED_ANNOTATION,
     XRD,
 )
-from planform.composition.xr import machinery
-from planform.controllers.workbench import Workbench
+from planform.api.xr import composition_fields
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -27,7 +27,7 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import condition_of, eventually, read, until_condition
+from tests.harness.contexts import condition_of, eventually, read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -36,8 +36,10 @@ def reason(xr: Object, type_: str) -> str:
     return str((condition_of(xr, type_) or {}).get("reason"))
 
 
-async def test_a_paused_xr_is_neither_changed_nor_deleted_until_it_goes_on(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_a_paused_xr_is_neither_changed_nor_deleted_until_it_goes_on(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a", from_xr("spec.x", "data.x"))))
         xr = await platform.ready(await platform.create(spec={"x": "1"}))
         await platform.merge(xr, annotated(**{PAUSED_ANNOTATION: "true"}))
@@ -65,9 +67,9 @@ async def test_a_paused_xr_is_neither_changed_nor_deleted_until_it_goes_on(bench
 
 
 async def test_a_request_to_reconcile_runs_the_functions_once_and_is_acknowledged(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a")))
         xr = await platform.ready(await platform.create())
         await platform.at_rest(xr)
@@ -93,9 +95,9 @@ FAILING = "def main(req):\n    fail('not today')\n"
 
 
 async def test_a_request_to_reconcile_is_acknowledged_also_if_the_pipeline_fails_or_there_is_none(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(script(FAILING))
         failing = await platform.failed(await platform.create("failing"), "not today")
         lost = await platform.failed(await platform.create("lost", compositionRef={"name": "nowhere"}), "nowhere")
@@ -106,7 +108,9 @@ async def test_a_request_to_reconcile_is_acknowledged_also_if_the_pipeline_fails
             assert xr is lost or await platform.runs(xr) > runs
 
 
-async def test_an_xr_says_what_it_is_composed_by_also_if_nothing_comes_of_it(bench: Workbench, unique: str) -> None:
+async def test_an_xr_says_what_it_is_composed_by_also_if_nothing_comes_of_it(
+    context: ControllerContext, unique: str
+) -> None:
     """By its functions, by what they want, by a function that is missing, or by a revision that is not valid."""
     nobody: Object = {"step": "ask", "functionRef": {"name": f"function-{unique}"}}
     nameless = script("def main(req):\n    return {'desired': {'resources': {'a': {'resource': {'kind': 'X'}}}}}\n")
@@ -117,7 +121,7 @@ async def test_an_xr_says_what_it_is_composed_by_also_if_nothing_comes_of_it(ben
         "refused": [templates(refused)],
         "missing": [nobody],
     }
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         xrs = {}
         for case, steps in cases.items():
             wanted = platform.composition(*steps, name=f"{unique}-{case}", labels={"case": case})
@@ -125,13 +129,15 @@ async def test_an_xr_says_what_it_is_composed_by_also_if_nothing_comes_of_it(ben
             selector = {"matchLabels": {"case": case}}
             xrs[case] = await platform.create(case, compositionSelector=selector)
         for case, xr in xrs.items():
-            found = machinery(await platform.failed(xr, ""), "modern")
+            found = composition_fields(await platform.failed(xr, ""), "modern")
             assert found["compositionRef"] == {"name": f"{unique}-{case}"}
             [revision] = await platform.revisions(f"{unique}-{case}")
             assert found["compositionRevisionRef"] == {"name": revision["metadata"]["name"]}
 
 
-async def test_an_xr_is_polled_as_often_as_it_asks_but_at_most_once_a_second(bench: Workbench, unique: str) -> None:
+async def test_an_xr_is_polled_as_often_as_it_asks_but_at_most_once_a_second(
+    context: ControllerContext, unique: str
+) -> None:
     template = {
         "apiVersion": "gotemplating.fn.crossplane.io/v1beta1",
         "kind": "GoTemplate",
@@ -140,8 +146,8 @@ async def test_an_xr_is_polled_as_often_as_it_asks_but_at_most_once_a_second(ben
         "ttl": "0s",
     }
     clock = {"step": "clock", "functionRef": {"name": "function-go-templating"}, "input": template}
-    async with a_platform(bench, unique) as platform:
-        await platform.compose(clock)  # which is run in every pass, as it may say something else each time
+    async with a_platform(context, unique) as platform:
+        await platform.compose(clock)  # which is run in every reconcile, as it may say something else each time
         xrs = {}
         intervals = {"below": "1ms", "equal": "1s", "above": "1h", "garbage": "soon", "absent": None}
         for case, interval in intervals.items():
@@ -172,8 +178,10 @@ async def test_an_xr_is_polled_as_often_as_it_asks_but_at_most_once_a_second(ben
         await platform.until_event(xrs["garbage"], "InvalidPollInterval", '"soon" is not a duration')
 
 
-async def test_another_referenceable_version_takes_compositions_of_that_version(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_another_referenceable_version_takes_compositions_of_that_version(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a", version="v1")), name=f"{unique}-one")
         before = await platform.ready(await platform.create("before"))
         [one] = platform.xrd()["spec"]["versions"]
@@ -205,8 +213,10 @@ async def test_another_referenceable_version_takes_compositions_of_that_version(
         await eventually(moved, "it is composed by the new one")
 
 
-async def test_a_changed_xrd_restarts_its_controller_without_a_run_or_a_write(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_a_changed_xrd_restarts_its_controller_without_a_run_or_a_write(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a")))
         xr = await platform.ready(await platform.create())
         [before] = await platform.at_rest(xr)

@@ -11,18 +11,20 @@ import pytest
 from planform.api.kinds import Object, gvk
 from planform.api.names import EVENT, FUNCTION_REVISION, PACKAGE_LABEL, RECONCILE_REQUESTED_ANNOTATION
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.pipelines import ClientReader
-from planform.controllers.workbench import Workbench
 from planform.functions.values import SchemaSelector
+from planform.pipeline.running import ClientReader
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import NAMESPACE, Platform, a_platform, annotated, python, script
 from tests.controllers.test_xr_conditions import answering, said
-from tests.harness.planes import condition_of, until_condition
+from tests.harness.contexts import condition_of, until_condition
 from tests.harness.processes import free_ports
 
 pytestmark = pytest.mark.timeout(120)
 
 
-async def test_what_the_last_step_left_in_the_context_is_gone_in_the_next_run(bench: Workbench, unique: str) -> None:
+async def test_what_the_last_step_left_in_the_context_is_gone_in_the_next_run(
+    context: ControllerContext, unique: str
+) -> None:
     counting = (
         "def main(req):\n"
         "    count = int(req['context'].get('count', 0)) + 1\n"
@@ -30,7 +32,7 @@ async def test_what_the_last_step_left_in_the_context_is_gone_in_the_next_run(be
         "    desired['composite']['resource'] = {'status': {'count': count}}\n"
         "    return {'desired': desired, 'context': {'count': count}}\n"
     )
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(script(counting, step="one"), script(counting, step="two"))
         xr = await platform.ready(await platform.create())
         assert xr["status"]["count"] == 2
@@ -42,7 +44,7 @@ async def test_what_the_last_step_left_in_the_context_is_gone_in_the_next_run(be
 
 
 async def test_an_unknown_severity_and_the_systems_own_conditions_never_reach_the_claim(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     both: Object = {"target": "CompositeAndClaim"}
     results = [
@@ -53,7 +55,7 @@ async def test_an_unknown_severity_and_the_systems_own_conditions_never_reach_th
     conditions = [{"type": each, "status": "False", "reason": "Lies", **both} for each in system]
     conditions.append({"type": "Told", "status": "True", "reason": "Said", **both})
     claims = {"claimNames": {"kind": "Claim", "plural": "claims"}}
-    async with a_platform(bench, unique, scope="LegacyCluster", xrd=claims) as platform:
+    async with a_platform(context, unique, scope="LegacyCluster", xrd=claims) as platform:
         await platform.compose(answering(results=results, conditions=conditions))
         kind = gvk(platform.kind.api_version, "Claim")
         metadata = {"name": f"claim-{unique}", "namespace": NAMESPACE}
@@ -75,9 +77,9 @@ async def test_an_unknown_severity_and_the_systems_own_conditions_never_reach_th
         assert "for both" in told and not [text for text in told if "what is this" in text]
 
 
-async def revision(bench: Workbench, function: str, number: int, state: str, **status: Any) -> Object:
+async def revision(context: ControllerContext, function: str, number: int, state: str, **status: Any) -> Object:
     """A revision of a function that nobody installed here."""
-    made = await bench.client.create(
+    made = await context.client.create(
         {
             "apiVersion": FUNCTION_REVISION.api_version,
             "kind": FUNCTION_REVISION.kind,
@@ -86,7 +88,7 @@ async def revision(bench: Workbench, function: str, number: int, state: str, **s
         }
     )
     body = Patch(PatchType.MERGE, {"status": {"capabilities": ["composition"], **status}})
-    return await bench.client.patch(FUNCTION_REVISION, made["metadata"]["name"], body, subresource="status")
+    return await context.client.patch(FUNCTION_REVISION, made["metadata"]["name"], body, subresource="status")
 
 
 async def calling(platform: Platform, case: str, function: str) -> Object:
@@ -97,12 +99,12 @@ async def calling(platform: Platform, case: str, function: str) -> Object:
 
 
 async def test_a_function_without_revisions_without_an_active_one_or_an_endpoint_is_told_apart(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     functions = {each: f"function-{each}-{unique}" for each in ("absent", "idle", "mute")}
-    async with a_platform(bench, unique) as platform:
-        await revision(bench, functions["idle"], 1, "Inactive", endpoint="127.0.0.1:9")
-        await revision(bench, functions["mute"], 1, "Active")
+    async with a_platform(context, unique) as platform:
+        await revision(context, functions["idle"], 1, "Inactive", endpoint="127.0.0.1:9")
+        await revision(context, functions["mute"], 1, "Active")
         xrs = {each: await calling(platform, each, function) for each, function in functions.items()}
         for each, words in {
             "absent": "no such function is installed",
@@ -114,18 +116,20 @@ async def test_a_function_without_revisions_without_an_active_one_or_an_endpoint
             await platform.until_event(xrs[each], "ComposeResources", words)
 
 
-async def test_a_function_that_is_down_is_told_on_the_xr_before_its_time_is_over(bench: Workbench, unique: str) -> None:
+async def test_a_function_that_is_down_is_told_on_the_xr_before_its_time_is_over(
+    context: ControllerContext, unique: str
+) -> None:
     function = f"function-{unique}"
     [port] = free_ports(1)
-    async with a_platform(bench, unique) as platform:
-        await revision(bench, function, 1, "Active", endpoint=f"127.0.0.1:{port}")
+    async with a_platform(context, unique) as platform:
+        await revision(context, function, 1, "Active", endpoint=f"127.0.0.1:{port}")
         started = asyncio.get_running_loop().time()
         await platform.failed(await calling(platform, "down", function), "nobody answers at its endpoint")
         assert asyncio.get_running_loop().time() - started < 15
 
 
-async def test_a_schema_holds_no_reference_and_what_many_kinds_share_has_none(bench: Workbench) -> None:
-    reader = ClientReader(bench.client)
+async def test_a_schema_holds_no_reference_and_what_many_kinds_share_has_none(context: ControllerContext) -> None:
+    reader = ClientReader(context.client)
     for api_version, kind in (("v1", "Pod"), ("apps/v1", "Deployment"), ("apiextensions.crossplane.io/v2", XRD_KIND)):
         schema = await reader.schema(SchemaSelector(api_version, kind))
         assert schema is not None and schema["properties"]["spec"]
@@ -150,7 +154,7 @@ def references(schema: Any) -> Iterator[str]:
 
 
 async def test_a_function_that_asks_for_the_schema_of_no_api_version_fails_its_step(
-    bench: Workbench,
+    context: ControllerContext,
     unique: str,
 ) -> None:
     text = """
@@ -158,6 +162,6 @@ def compose(req, rsp):
     rsp.requirements.schemas["odd"].api_version = "a/b/v1"
     rsp.requirements.schemas["odd"].kind = "Deployment"
 """
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(python(text))
         await platform.failed(await platform.create(), 'requirement "odd"')

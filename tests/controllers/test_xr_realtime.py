@@ -10,7 +10,7 @@ import pytest
 
 from planform.api.kinds import Object, gvk
 from planform.api.names import COMPOSITION, CRD, ENVIRONMENT_CONFIG, SECRET, XRD
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -24,7 +24,7 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import eventually, read, until_condition
+from tests.harness.contexts import eventually, read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -45,8 +45,8 @@ async def seen(platform: Platform, xr: Object, *wanted: str) -> None:
     await platform.until(xr, saw, f"it saw {wanted}")
 
 
-async def test_what_a_step_required_wakes_the_xr_and_nothing_else_does(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_what_a_step_required_wakes_the_xr_and_nothing_else_does(context: ControllerContext, unique: str) -> None:
+    async with a_platform(context, unique) as platform:
         client = platform.client
         named = await client.create(a_config_map(f"{unique}-named", x="1"))
         await client.create(a_config_map(f"{unique}-a", {"of": unique}, x="1"))
@@ -85,7 +85,7 @@ async def test_what_a_step_required_wakes_the_xr_and_nothing_else_does(bench: Wo
         assert await platform.runs(xr) == runs
         # What nobody depends on any more is no longer watched.
         controller = f"composite/apps.{platform.group}"
-        plane = bench.plane
+        plane = context.manager
         assert ENVIRONMENT_CONFIG in {source.gvk for source in plane.sources(controller)}  # type: ignore[attr-defined]
         await platform.compose(reading({}))
         await seen(platform, xr)
@@ -96,8 +96,8 @@ async def test_what_a_step_required_wakes_the_xr_and_nothing_else_does(bench: Wo
         await becomes(watched, {platform.kind}, "only the XRs themselves are watched")
 
 
-async def test_inputs_and_credentials_wake_the_xrs_that_use_them(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_inputs_and_credentials_wake_the_xrs_that_use_them(context: ControllerContext, unique: str) -> None:
+    async with a_platform(context, unique) as platform:
         text = "def main(req):\n    return {'desired': {'composite': {'resource': {'status': {'words': %s}}}}}\n"
         secret = {
             "apiVersion": "v1",
@@ -158,7 +158,9 @@ SCRIPTS: Object = {
 }
 
 
-async def test_what_functions_want_watched_is_in_the_status_and_wakes_the_xr(bench: Workbench, unique: str) -> None:
+async def test_what_functions_want_watched_is_in_the_status_and_wakes_the_xr(
+    context: ControllerContext, unique: str
+) -> None:
     text = """
 def compose(req, rsp):
     wanted = rsp.requirements.resources["it"]
@@ -169,7 +171,7 @@ def compose(req, rsp):
     rsp.desired.composite.resource.update({"status": {"words": x}})
     rsp.meta.ttl.seconds = 3600
 """
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         own, other = f"{unique}-watched", f"{unique}-other"
         fine = text.replace("NAME", repr(own)).replace("WATCHED", repr(own))
         await platform.compose(python(fine))
@@ -188,9 +190,9 @@ def compose(req, rsp):
 
 
 async def test_a_restart_costs_no_write_and_no_call_and_still_knows_who_wakes_whom(
-    bench: Workbench, unique: str, tmp_path: Path
+    context: ControllerContext, unique: str, tmp_path: Path
 ) -> None:
-    async with a_process(bench, unique, tmp_path) as platform:
+    async with a_process(context, unique, tmp_path) as platform:
         await platform.define()
         required = await platform.client.create(a_config_map(f"{unique}-it", x="1"))
         steps = templates(config_map("a", x="1"), config_map("b")), reading({"it": by_name(f"{unique}-it")})
@@ -203,7 +205,7 @@ async def test_a_restart_costs_no_write_and_no_call_and_still_knows_who_wakes_wh
         composed = [await platform.composed(xr) for xr in xrs]
         compositions = [*(await platform.client.list(COMPOSITION)).items, *await platform.revisions()]
         events = {each["metadata"]["name"] for xr in xrs for each in await platform.events(xr)}
-    async with a_process(bench, unique, tmp_path) as platform:
+    async with a_process(context, unique, tmp_path) as platform:
         late = await platform.create("late")  # once this one is ready, the others have been looked at
         await platform.ready(late)
         assert await platform.at_rest(*xrs) == before
@@ -217,7 +219,7 @@ async def test_a_restart_costs_no_write_and_no_call_and_still_knows_who_wakes_wh
             await seen(platform, xr, f"it/{unique}-it=2")
         # A restart after a crash that lost the memory runs each pipeline once more, and writes nothing either.
         before = await platform.at_rest(*xrs)
-    async with a_process(bench, unique, tmp_path / "other") as platform:
+    async with a_process(context, unique, tmp_path / "other") as platform:
 
         async def ran() -> bool:
             return all([await platform.runs(xr) for xr in xrs])
@@ -257,9 +259,9 @@ def a_kind(group: str) -> Object:
 
 
 async def test_kinds_may_come_go_and_come_again_while_xrs_require_and_compose_them(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         client, kind = platform.client, gvk(f"{unique}.example.net/v1", "Thing")
         composed = {"_key": "thing", "apiVersion": kind.api_version, "kind": "Thing", "spec": {"x": "1"}}
         await platform.compose(templates(composed), reading({"all": {"apiVersion": kind.api_version, "kind": "Thing"}}))

@@ -15,17 +15,17 @@ import pytest
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import COMPOSITE_FINALIZER, RECONCILE_REQUESTED_ANNOTATION, SECRET
+from planform.api.xr import COMPOSITE_LABEL, RESOURCE_NAME_ANNOTATION
+from planform.apiserver.auth.rbac import GROUP as RBAC_GROUP
+from planform.apiserver.auth.rbac import Rbac
 from planform.apiserver.local import LocalClient
-from planform.apiserver.rbac import GROUP as RBAC_GROUP
-from planform.apiserver.rbac import Rbac
-from planform.apiserver.requests import Attributes, User
+from planform.apiserver.verbs.requests import Attributes, User
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client
 from planform.clock import SystemClock
-from planform.composition.xr import COMPOSITE_LABEL, RESOURCE_NAME_ANNOTATION
-from planform.controllers.workbench import Workbench
 from planform.errors import ApiError, Conflict, Forbidden, ServiceUnavailable
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -38,8 +38,8 @@ from tests.controllers.composing import (
 )
 from tests.controllers.test_xr_composer import desiring, named_config_map, problems, references
 from tests.controllers.test_xr_selection import name
+from tests.harness.contexts import condition_of, eventually, read, until_condition
 from tests.harness.kubernetes import USER, RealKubernetes
-from tests.harness.planes import condition_of, eventually, read, until_condition
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -106,11 +106,11 @@ class Refusal:
 
 @asynccontextmanager
 async def an_intercepted_platform(
-    bench: Workbench, unique: str, **more: Any
+    context: ControllerContext, unique: str, **more: Any
 ) -> AsyncIterator[tuple[Platform, Intercepting]]:
     """A platform whose XRs are looked after by way of a client that can be told to misbehave."""
-    client = Intercepting(bench.fleet_client or bench.client)
-    async with a_platform(replace(bench, fleet_client=cast(Client, client)), unique, **more) as platform:
+    client = Intercepting(context.xr_client or context.client)
+    async with a_platform(replace(context, xr_client=cast(Client, client)), unique, **more) as platform:
         try:
             yield platform, client
         finally:
@@ -132,12 +132,12 @@ def at_home(obj: Object) -> Object:
 
 
 async def test_what_a_server_refuses_is_told_for_each_point_and_references_hold_all_that_exists(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     def steps() -> Object:
         return templates(at_home(config_map("a", from_xr("spec.x", "data.x"))), at_home(config_map("b")))
 
-    async with an_intercepted_platform(bench, unique, scope="LegacyCluster") as (platform, client):
+    async with an_intercepted_platform(context, unique, scope="LegacyCluster") as (platform, client):
         await platform.compose(steps())
 
         def refuse(words: str, meant: Callable[[Call], object]) -> Refusal:
@@ -217,9 +217,9 @@ async def test_what_a_server_refuses_is_told_for_each_point_and_references_hold_
 
 @pytest.mark.parametrize("verb", ["patch", "delete"])
 async def test_a_label_or_an_object_that_cannot_be_taken_away_is_told_and_its_reference_stays(
-    bench: Workbench, unique: str, verb: str
+    context: ControllerContext, unique: str, verb: str
 ) -> None:
-    async with an_intercepted_platform(bench, unique) as (platform, client):
+    async with an_intercepted_platform(context, unique) as (platform, client):
         await platform.compose(templates(config_map("keep"), config_map("old")))
         xr = await platform.ready(await platform.create())
         old = (await platform.composed(xr))["old"]
@@ -239,8 +239,10 @@ async def test_a_label_or_an_object_that_cannot_be_taken_away_is_told_and_its_re
         assert await read(platform.client, CONFIG_MAP, name(old), NAMESPACE) is None
 
 
-async def test_a_namesake_that_took_the_place_of_what_was_to_be_deleted_stays(bench: Workbench, unique: str) -> None:
-    async with an_intercepted_platform(bench, unique) as (platform, client):
+async def test_a_namesake_that_took_the_place_of_what_was_to_be_deleted_stays(
+    context: ControllerContext, unique: str
+) -> None:
+    async with an_intercepted_platform(context, unique) as (platform, client):
         await platform.compose(templates(config_map("keep"), config_map("old")))
         xr = await platform.ready(await platform.create())
         old = (await platform.composed(xr))["old"]
@@ -249,20 +251,20 @@ async def test_a_namesake_that_took_the_place_of_what_was_to_be_deleted_stays(be
         async def replaced(call: Call) -> None:
             """Between the decision and the deletion, somebody replaces the object by one of their own."""
             if call.verb == "delete" and call.name == name(old) and not taken:
-                await bench.client.delete(CONFIG_MAP, name(old), namespace=NAMESPACE)
-                taken.append(await bench.client.create(named_config_map(name(old), namespace=NAMESPACE)))
+                await context.client.delete(CONFIG_MAP, name(old), namespace=NAMESPACE)
+                taken.append(await context.client.create(named_config_map(name(old), namespace=NAMESPACE)))
 
         client.before = replaced
         await platform.compose(templates(config_map("keep")))
         await platform.until(xr, lambda xr: len(references(xr)) == 1, "the XR has nothing to do with it any more")
         await until_condition(platform.client, xr, "Synced")
-        assert await bench.client.get(CONFIG_MAP, name(old), namespace=NAMESPACE) == taken[0]
+        assert await context.client.get(CONFIG_MAP, name(old), namespace=NAMESPACE) == taken[0]
 
 
 async def test_finalizers_that_cannot_be_written_are_written_later_and_a_conflict_is_no_news(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with an_intercepted_platform(bench, unique) as (platform, client):
+    async with an_intercepted_platform(context, unique) as (platform, client):
         await platform.compose(templates(config_map("a")))
 
         def a_write(call: Call) -> bool:
@@ -322,11 +324,11 @@ class Permitted:
 
 
 @asynccontextmanager
-async def plain_user(bench: Workbench, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+async def plain_user(context: ControllerContext, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     """A client of somebody who may do nothing but what roles allow."""
-    if isinstance(bench.client, LocalClient):
-        rbac = Rbac(bench.client._core.store)
-        yield Permitted(bench.client, rbac, User(USER))
+    if isinstance(context.client, LocalClient):
+        rbac = Rbac(context.client._core.store)
+        yield Permitted(context.client, rbac, User(USER))
         rbac.close()
         return
     cluster: RealKubernetes = request.getfixturevalue("kubernetes_engine")
@@ -354,7 +356,7 @@ class OfTwo:
 
 
 async def test_what_rbac_denies_is_named_with_its_verb_until_it_is_allowed(
-    bench: Workbench, unique: str, request: pytest.FixtureRequest
+    context: ControllerContext, unique: str, request: pytest.FixtureRequest
 ) -> None:
     metadata = {"name": unique, "namespace": NAMESPACE}
     role: Object = {"apiVersion": f"{RBAC_GROUP}/v1", "kind": "Role", "metadata": metadata, "rules": []}
@@ -365,11 +367,11 @@ async def test_what_rbac_denies_is_named_with_its_verb_until_it_is_allowed(
         "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": USER}],
     }
     del binding["rules"]
-    await bench.client.create(role)
-    await bench.client.create(binding)
-    async with plain_user(bench, request) as user:
-        fleet = cast(Client, OfTwo(bench.fleet_client or bench.client, user))
-        async with a_platform(replace(bench, fleet_client=fleet), unique) as platform:
+    await context.client.create(role)
+    await context.client.create(binding)
+    async with plain_user(context, request) as user:
+        fleet = cast(Client, OfTwo(context.xr_client or context.client, user))
+        async with a_platform(replace(context, xr_client=fleet), unique) as platform:
             await platform.compose(desiring(a=named_config_map(f"{unique}-a")))
             xr = await platform.create()
             allowed: list[str] = []
@@ -398,11 +400,11 @@ async def test_what_rbac_denies_is_named_with_its_verb_until_it_is_allowed(
                 await wake(platform, xr)
             await platform.ready(await until_condition(platform.client, xr, "Synced"))
     for obj in (role, binding):
-        await bench.client.delete(gvk_of(obj), unique, namespace=NAMESPACE)
+        await context.client.delete(gvk_of(obj), unique, namespace=NAMESPACE)
 
 
-async def test_a_finalizer_that_cannot_be_removed_is_told(bench: Workbench, unique: str) -> None:
-    async with an_intercepted_platform(bench, unique) as (platform, client):
+async def test_a_finalizer_that_cannot_be_removed_is_told(context: ControllerContext, unique: str) -> None:
+    async with an_intercepted_platform(context, unique) as (platform, client):
         await platform.compose(templates(config_map("a")))
         xr = await platform.ready(await platform.create())
 

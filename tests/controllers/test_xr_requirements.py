@@ -12,9 +12,9 @@ import pytest
 from planform.api.kinds import Object
 from planform.api.names import ENVIRONMENT_CONFIG, FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.workbench import Workbench
 from planform.features import FeatureGates
 from planform.packages.revisions import VERSION_LABEL
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     NAMESPACE,
     NOP,
@@ -28,8 +28,8 @@ from tests.controllers.composing import (
     script,
     templates,
 )
+from tests.harness.contexts import eventually
 from tests.harness.function_server import function_server
-from tests.harness.planes import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -55,7 +55,9 @@ async def seen(platform: Platform, xr: Object, *wanted: str) -> Object:
     return await platform.until(xr, lambda xr: (xr.get("status") or {}).get("seen") == list(wanted), f"it saw {wanted}")
 
 
-async def test_environment_configs_reach_resources_and_their_changes_as_well(bench: Workbench, unique: str) -> None:
+async def test_environment_configs_reach_resources_and_their_changes_as_well(
+    context: ControllerContext, unique: str
+) -> None:
     region = {"valueFromFieldPath": "spec.region", "key": "region", "type": "FromCompositeFieldPath"}
     fetch = {
         "step": "environment",
@@ -75,7 +77,7 @@ async def test_environment_configs_reach_resources_and_their_changes_as_well(ben
         {"type": "FromEnvironmentFieldPath", "fromFieldPath": each, "toFieldPath": f"data.{each}"}
         for each in ("account", "zone")
     ]
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(fetch, templates(config_map("settings", *patches)))
         xr = await platform.create(spec={"region": f"eu-{unique}"})
         await platform.failed(xr, f"{unique}-base")
@@ -94,9 +96,9 @@ async def test_environment_configs_reach_resources_and_their_changes_as_well(ben
 
 
 async def test_required_resources_come_by_name_by_labels_and_all_and_what_is_missing_is_empty(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         client, labels = platform.client, {"matchLabels": {"labels": {"of": unique}}}
         elsewhere = f"{unique}-space"
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}})
@@ -146,9 +148,9 @@ async def test_required_resources_come_by_name_by_labels_and_all_and_what_is_mis
 
 
 async def test_schemas_are_had_for_built_in_and_custom_kinds_and_are_empty_for_unknown_ones(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         text = f"""
 def compose(req, rsp):
     for name, version, kind in (
@@ -171,11 +173,11 @@ def compose(req, rsp):
         await platform.until(xr, lambda xr: (xr.get("status") or {}).get("words") == wanted, wanted)
 
 
-async def test_feature_gates_deny_confine_and_ignore(bench: Workbench, unique: str) -> None:
+async def test_feature_gates_deny_confine_and_ignore(context: ControllerContext, unique: str) -> None:
     gates = FeatureGates(
         {"DenyExtraResourcesByDefault": True, "ConfineNamespacedReads": True, "FunctionRevisionSelectors": False}
     )
-    async with a_platform(bench, unique, features=gates) as platform:
+    async with a_platform(context, unique, features=gates) as platform:
         await platform.client.create(a_config_map(f"{unique}-it", x="1"))
         wanted = {"it": by_name(f"{unique}-it")}
         allowed: dict[str, Any] = {
@@ -202,9 +204,29 @@ async def test_feature_gates_deny_confine_and_ignore(bench: Workbench, unique: s
         await platform.until_event(xrs["choosing"], "ComposeResources", "FunctionRevisionSelectors is off")
 
 
-async def test_values_survive_a_pipeline(bench: Workbench, unique: str) -> None:
+async def test_extra_resources_can_be_switched_off_altogether(context: ControllerContext, unique: str) -> None:
+    gates = FeatureGates({"CompositionFunctionsExtraResources": False})
+    async with a_platform(context, unique, features=gates) as platform:
+        await platform.client.create(a_config_map(f"{unique}-it", x="1"))
+        wanted = {"it": by_name(f"{unique}-it")}
+        everything: dict[str, Any] = {"allowedExtraResources": [{"apiVersion": "v1", "kind": "ConfigMap"}]}
+        required = {"requirementName": "it", "apiVersion": "v1", "kind": "ConfigMap", "name": f"{unique}-it"}
+        bootstrap: dict[str, Any] = {"requirements": {"requiredResources": [required]}}
+        cases = {
+            "asked": reading(wanted, **everything),
+            "bootstrap": reading({}, **bootstrap),
+        }
+        for case, step in cases.items():
+            await platform.compose(step, name=f"{unique}-{case}")
+            xr = await platform.create(case, compositionRef={"name": f"{unique}-{case}"})
+            await platform.failed(xr, "requirements are switched off on this control plane")
+        await platform.compose(templates(nop("it"), ready=False), auto_ready(), name=f"{unique}-content")
+        await platform.ready(await platform.create("content", compositionRef={"name": f"{unique}-content"}))
+
+
+async def test_values_survive_a_pipeline(context: ControllerContext, unique: str) -> None:
     values: Object = {"big": 9007199254740993, "none": None, "map": {}, "list": [], "half": 0.5, "flag": False}
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(nop("it", fields={"of": values}), ready=False), auto_ready())
         xr = await platform.ready(await platform.create())
         [found] = (await platform.composed(xr, NOP)).values()
@@ -241,12 +263,12 @@ async def answered(platform: Platform, xr: Object, pid: int) -> None:
 
 
 async def test_steps_call_the_revision_they_name_or_select_and_else_the_newest_active(
-    bench: Workbench, unique: str, tmp_path: Path
+    context: ControllerContext, unique: str, tmp_path: Path
 ) -> None:
     function, both = f"function-{unique}", {"revisionHistoryLimit": 2, "activeRevisionLimit": 2}
     with ExitStack() as stack:
         one, two = (stack.enter_context(function_server(tmp_path, each)) for each in ("one", "two"))
-        async with a_platform(bench, unique) as platform:
+        async with a_platform(context, unique) as platform:
             await install(platform, function, "v1.0.0", one.target, **both)
             await platform.compose(*who(function))
             plain = await platform.create("plain", compositionRef={"name": f"{unique}-apps"})
@@ -277,11 +299,11 @@ async def test_steps_call_the_revision_they_name_or_select_and_else_the_newest_a
 
 
 async def test_a_function_that_hangs_dies_or_talks_nonsense_is_told_on_the_xr_within_its_time(
-    bench: Workbench, unique: str, tmp_path: Path
+    context: ControllerContext, unique: str, tmp_path: Path
 ) -> None:
     function = f"function-{unique}"
     with function_server(tmp_path, "fn") as server:
-        async with a_platform(bench, unique) as platform:
+        async with a_platform(context, unique) as platform:
             await install(platform, function, "v1.0.0", server.target)
             cases = {
                 "hang": (asking("hang"), "no answer within"),

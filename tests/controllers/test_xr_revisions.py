@@ -6,18 +6,18 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import COMPOSITION, COMPOSITION_REVISION, XRD
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import Platform, a_platform, becomes
 from tests.controllers.test_xr_selection import name, on, revision_of, version
-from tests.harness.planes import read
+from tests.harness.contexts import condition_of, read, until_condition
 
 pytestmark = pytest.mark.timeout(120)
 
 
 async def test_automatic_follows_by_watch_also_back_and_manual_does_not_change_a_byte(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         one = await platform.compose(version("1"))
         automatic = await platform.create("automatic", compositionUpdatePolicy="Automatic")
         manual = await platform.create("manual", compositionUpdatePolicy="Manual")
@@ -40,10 +40,10 @@ async def test_automatic_follows_by_watch_also_back_and_manual_does_not_change_a
 
 
 async def test_a_selector_narrows_automatic_and_pins_manual_where_the_specs_list_ignores_it_there(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     stable, fast = ({"matchLabels": {"channel": each}} for each in ("stable", "fast"))
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         one = await platform.compose(version("1"), labels={"channel": "stable"})
         two = await platform.compose(version("2"), labels={"channel": "fast"})
         automatic = await platform.create("automatic", compositionRevisionSelector=stable)
@@ -73,8 +73,10 @@ async def _version(platform: Platform, xr: Object) -> str:
     return str((await platform.composed(xr))["it"]["data"]["version"])
 
 
-async def test_revisions_that_are_not_the_compositions_are_refused_or_ignored(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_revisions_that_are_not_the_compositions_are_refused_or_ignored(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
         mine = await platform.compose(version("1"))
         other = await platform.compose(version("other"), name=f"{unique}-other")
         foreign = await platform.create(
@@ -87,7 +89,7 @@ async def test_revisions_that_are_not_the_compositions_are_refused_or_ignored(be
         await platform.merge(foreign, {"spec": {"crossplane": {"compositionRevisionRef": {"name": name(mine)}}}})
         await on(platform, foreign, mine)
         # One that carries the name but is controlled by somebody else does not count, whatever its number.
-        theirs = await bench.client.get(COMPOSITION, f"{unique}-other")
+        theirs = await context.client.get(COMPOSITION, f"{unique}-other")
         owner = {"apiVersion": COMPOSITION.api_version, "kind": "Composition", "name": name(theirs), "controller": True}
         false = {
             "apiVersion": COMPOSITION_REVISION.api_version,
@@ -99,13 +101,15 @@ async def test_revisions_that_are_not_the_compositions_are_refused_or_ignored(be
             },
             "spec": {**mine["spec"], "pipeline": [version("false")], "revision": 99},
         }
-        await bench.client.create(false)
+        await context.client.create(false)
         automatic = await platform.create("automatic", compositionRef={"name": f"{unique}-apps"})
         await on(platform, automatic, mine)
 
 
-async def test_a_revision_in_use_is_never_collected_and_statuses_count_their_xrs(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique) as platform:
+async def test_a_revision_in_use_is_never_collected_and_statuses_count_their_xrs(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
         one = await platform.compose(version("1"), revisionHistoryLimit=1)
         manual = await platform.create("manual", compositionUpdatePolicy="Manual")
         automatic = await platform.create("automatic")
@@ -125,16 +129,36 @@ async def test_a_revision_in_use_is_never_collected_and_statuses_count_their_xrs
             return [(each.get("status") or {}).get("composites", 0) for each in await platform.revisions()]
 
         await becomes(counted, [1, 0, 1], "each revision counts its XRs")
-        assert await read(bench.client, COMPOSITION_REVISION, name(one)) is not None
+        assert await read(context.client, COMPOSITION_REVISION, name(one)) is not None
 
 
-async def test_an_enforced_update_policy_overrides_that_of_the_xrs(bench: Workbench, unique: str) -> None:
-    async with a_platform(bench, unique, xrd={"enforceCompositionUpdatePolicy": "Manual"}) as platform:
+async def test_an_enforced_update_policy_overrides_that_of_the_xrs(context: ControllerContext, unique: str) -> None:
+    async with a_platform(context, unique, xrd={"enforceCompositionUpdatePolicy": "Manual"}) as platform:
         one = await platform.compose(version("1"))
         xr = await platform.create(compositionUpdatePolicy="Automatic")
         before = await on(platform, xr, one)
+        told = condition_of(before, "CompositionUpdatePolicyEnforced") or {}
+        assert (told["status"], told["reason"]) == ("True", "EnforcedByDefinition")
+        enforces = f'the XRD "apps.{platform.group}" enforces the composition update policy'
+        assert told["message"] == f"{enforces} Manual; compositionUpdatePolicy: Automatic of this XR has no effect"
         two = await platform.compose(version("2"))
         assert await platform.at_rest(xr) == [before]
         xrd = {"metadata": {"name": f"apps.{platform.group}"}}
         await platform.edit(XRD, xrd, {"spec": {"enforceCompositionUpdatePolicy": "Automatic"}})
-        await on(platform, xr, two)
+        after = await on(platform, xr, two)
+        assert (condition_of(after, "CompositionUpdatePolicyEnforced") or {})["message"] == f"{enforces} Automatic"
+        await platform.edit(XRD, xrd, {"spec": {"enforceCompositionUpdatePolicy": None}})
+        await until_condition(context.client, xr, "CompositionUpdatePolicyEnforced", "False", reason="NotEnforced")
+
+
+async def test_an_xr_whose_policy_nobody_enforces_has_no_condition_about_it_until_somebody_does(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
+        one = await platform.compose(version("1"))
+        xr = await platform.create()
+        assert condition_of(await on(platform, xr, one), "CompositionUpdatePolicyEnforced") is None
+        xrd = {"metadata": {"name": f"apps.{platform.group}"}}
+        await platform.edit(XRD, xrd, {"spec": {"enforceCompositionUpdatePolicy": "Manual"}})
+        await until_condition(context.client, xr, "CompositionUpdatePolicyEnforced")
+        await platform.at_rest(xr)

@@ -9,7 +9,7 @@ import pytest
 from planform.api.kinds import Object
 from planform.api.names import COMPOSITION, FUNCTION_REVISION, PACKAGE_LABEL
 from planform.client.protocol import Patch, PatchType
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import Platform, a_platform, config_map, templates
 
 pytestmark = pytest.mark.timeout(120)
@@ -20,16 +20,16 @@ def version(value: str) -> Object:
     return templates(config_map("it", version=value))
 
 
-def machinery(xr: Object) -> Any:
+def composition_fields(xr: Object) -> Any:
     return xr["spec"].get("crossplane") or {}
 
 
 def composition_of(xr: Object) -> str | None:
-    return (machinery(xr).get("compositionRef") or {}).get("name")
+    return (composition_fields(xr).get("compositionRef") or {}).get("name")
 
 
 def revision_of(xr: Object) -> str | None:
-    return (machinery(xr).get("compositionRevisionRef") or {}).get("name")
+    return (composition_fields(xr).get("compositionRevisionRef") or {}).get("name")
 
 
 def name(obj: Object) -> str:
@@ -44,10 +44,10 @@ async def on(platform: Platform, xr: Object, revision: Object) -> Object:
 
 
 async def test_a_reference_beats_a_selector_and_the_default_is_for_those_with_neither(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     default, blue = f"{unique}-default", f"{unique}-blue"
-    async with a_platform(bench, unique, xrd={"defaultCompositionRef": {"name": default}}) as platform:
+    async with a_platform(context, unique, xrd={"defaultCompositionRef": {"name": default}}) as platform:
         await platform.compose(version("default"), name=default)
         await platform.compose(version("blue"), name=blue, labels={"colour": "blue"})
         selector = {"matchLabels": {"colour": "blue"}}
@@ -62,7 +62,7 @@ async def test_a_reference_beats_a_selector_and_the_default_is_for_those_with_ne
 
 
 async def test_the_enforced_composition_beats_everything_and_the_default_revision_selector_overwrites_nothing(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     enforced, other = f"{unique}-enforced", f"{unique}-other"
     channel: Object = {"matchLabels": {"channel": "stable"}}
@@ -71,7 +71,7 @@ async def test_the_enforced_composition_beats_everything_and_the_default_revisio
         "defaultCompositionRef": {"name": other},
         "defaultCompositionRevisionSelector": channel,
     }
-    async with a_platform(bench, unique, xrd=xrd) as platform:
+    async with a_platform(context, unique, xrd=xrd) as platform:
         await platform.compose(version("other"), name=other, labels={"channel": "stable"})
         stable = await platform.compose(version("1"), name=enforced, labels={"channel": "stable"})
         newest = await platform.compose(version("2"), name=enforced, labels={"channel": "fast"})
@@ -81,19 +81,37 @@ async def test_the_enforced_composition_beats_everything_and_the_default_revisio
         for xr, revision, selector in ((plain, stable, channel), (choosy, newest, own)):
             found = await on(platform, xr, revision)
             assert composition_of(found) == enforced
-            assert machinery(found)["compositionRevisionSelector"] == selector
+            assert composition_fields(found)["compositionRevisionSelector"] == selector
         before = (await platform.at_rest(plain))[0]
         await platform.merge(plain, {"spec": {"crossplane": {"compositionRef": {"name": other}}}})
         after = await platform.until(plain, lambda xr: composition_of(xr) == enforced, "enforced again")
-        assert machinery(after) == machinery(before)
+        assert composition_fields(after) == composition_fields(before)
         rested = await platform.at_rest(plain)
         assert [await platform.get(plain)] == rested
 
 
-async def test_an_xr_without_a_fitting_composition_says_what_is_near_and_is_composed_once_there_is_one(
-    bench: Workbench, unique: str
+async def test_expressions_of_the_default_revision_selector_choose_what_xrs_follow_and_what_is_kept(
+    context: ControllerContext, unique: str
 ) -> None:
-    async with a_platform(bench, unique) as platform:
+    not_fast: Object = {"matchExpressions": [{"key": "channel", "operator": "NotIn", "values": ["fast"]}]}
+    async with a_platform(context, unique, xrd={"defaultCompositionRevisionSelector": not_fast}) as platform:
+        stable = await platform.compose(version("1"), labels={"channel": "stable"})
+        await platform.compose(version("2"), labels={"channel": "fast"}, revisionHistoryLimit=1)
+        xr = await platform.create("plain")
+        found = await on(platform, xr, stable)
+        assert composition_fields(found)["compositionRevisionSelector"] == {"matchLabels": {}, **not_fast}
+        beta = await platform.compose(version("3"), labels={"channel": "beta"}, revisionHistoryLimit=1)
+        await on(platform, xr, beta)
+        own: Object = {"matchExpressions": [{"key": "channel", "operator": "In", "values": ["stable"]}]}
+        await platform.merge(xr, {"spec": {"crossplane": {"compositionRevisionSelector": {**own}}}})
+        found = await on(platform, xr, stable)
+        assert found["status"]["planform"]["revisionSelector"] == {"matchLabels": {}, **own}
+
+
+async def test_an_xr_without_a_fitting_composition_says_what_is_near_and_is_composed_once_there_is_one(
+    context: ControllerContext, unique: str
+) -> None:
+    async with a_platform(context, unique) as platform:
         xr = await platform.create(compositionSelector={"matchLabels": {"colour": "blue"}})
         await platform.failed(xr, "no composition is for App")
         other_version = {"apiVersion": f"{platform.group}/v9", "kind": "App"}
@@ -112,11 +130,11 @@ async def test_an_xr_without_a_fitting_composition_says_what_is_near_and_is_comp
 
 
 async def test_a_revision_whose_function_cannot_compose_is_refused_with_that_message_until_it_can(
-    bench: Workbench, unique: str
+    context: ControllerContext, unique: str
 ) -> None:
     function = f"function-{unique}"
-    async with a_platform(bench, unique) as platform:
-        made = await bench.client.create(
+    async with a_platform(context, unique) as platform:
+        made = await context.client.create(
             {
                 "apiVersion": FUNCTION_REVISION.api_version,
                 "kind": FUNCTION_REVISION.kind,
@@ -127,21 +145,23 @@ async def test_a_revision_whose_function_cannot_compose_is_refused_with_that_mes
 
         async def can(capability: str, endpoint: str | None) -> None:
             body = Patch(PatchType.MERGE, {"status": {"capabilities": [capability], "endpoint": endpoint}})
-            await bench.client.patch(FUNCTION_REVISION, name(made), body, subresource="status")
+            await context.client.patch(FUNCTION_REVISION, name(made), body, subresource="status")
 
         await can("operation", "127.0.0.1:9")
         await platform.compose({"step": "it", "functionRef": {"name": function}})
         xr = await platform.create()
         await platform.failed(xr, f'without the capability "composition": "{name(made)}" of function "{function}"')
-        assert not machinery(await platform.get(xr)).get("resourceRefs")
+        assert not composition_fields(await platform.get(xr)).get("resourceRefs")
         await can("composition", None)
         await platform.failed(xr, "endpoint")  # it may be called now, but nobody said where
-        await bench.client.delete(FUNCTION_REVISION, name(made))
+        await context.client.delete(FUNCTION_REVISION, name(made))
 
 
-async def test_an_xr_may_change_its_composition_and_outlives_one_that_is_deleted(bench: Workbench, unique: str) -> None:
+async def test_an_xr_may_change_its_composition_and_outlives_one_that_is_deleted(
+    context: ControllerContext, unique: str
+) -> None:
     one, two = f"{unique}-one", f"{unique}-two"
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         first = await platform.compose(version("1"), name=one)
         second = await platform.compose(
             templates(config_map("it", version="2"), config_map("more", version="2")), name=two
@@ -160,7 +180,7 @@ async def test_an_xr_may_change_its_composition_and_outlives_one_that_is_deleted
         await platform.failed(manual, "set compositionRevisionRef to one of its revisions, or remove it")
         await platform.merge(manual, {"spec": {"crossplane": {"compositionRevisionRef": None}}})
         await on(platform, manual, second)
-        await bench.client.delete(COMPOSITION, two)
+        await context.client.delete(COMPOSITION, two)
         await platform.failed(automatic, f'composition "{two}" has no revisions')
         assert (await platform.composed(automatic)).keys() == {"it", "more"}
         again = await platform.compose(version("3"), name=two)

@@ -16,7 +16,7 @@ import pytest
 from planform.api.kinds import Object, gvk
 from planform.builtin.catalogue import list_builtins
 from planform.builtin.patch_and_transform.patches import COMBINING, ENVIRONMENT_ROUTES, TEMPLATE_ROUTES, Place
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import (
     CONFIG_MAP,
     NOP,
@@ -28,7 +28,7 @@ from tests.controllers.composing import (
     script,
     templates,
 )
-from tests.harness.planes import all_controllers, eventually
+from tests.harness.contexts import all_controllers, eventually
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -380,12 +380,12 @@ async def state_of(platform: Platform, xrs: dict[str, Object]) -> dict[str, Any]
 
 
 async def test_xrs_that_rest_are_what_they_come_to_without_any_shortcut(
-    bench: Workbench, unique: str, tmp_path: Path
+    context: ControllerContext, unique: str, tmp_path: Path
 ) -> None:
-    async with a_process(bench, unique, tmp_path / "with") as platform:
+    async with a_process(context, unique, tmp_path / "with") as platform:
         xrs = await settle(platform)
         before = await state_of(platform, xrs)
-    async with a_process(bench, unique, tmp_path / "without", shortcuts=False) as platform:
+    async with a_process(context, unique, tmp_path / "without", shortcuts=False) as platform:
 
         async def all_run() -> bool:
             return all([await platform.runs(xr) for xr in xrs.values()])
@@ -396,5 +396,5 @@ async def test_xrs_that_rest_are_what_they_come_to_without_any_shortcut(
     stale = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     assert not stale
     assert len(before) >= 3 * len(xrs) - 5, "nearly every case composes something"
-    async with all_controllers(bench):
+    async with all_controllers(context):
         pass  # and what the test made is deleted

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planform.api.kinds import Object
-from planform.controllers.composites import thrash
-from planform.controllers.workbench import Workbench
+from planform.reconcile.context import ControllerContext
+from planform.xrs import thrash
 from tests.controllers.composing import (
     CONFIG_MAP,
     NAMESPACE,
@@ -17,19 +17,19 @@ from tests.controllers.composing import (
     from_xr,
     templates,
 )
-from tests.harness.planes import condition_of, eventually
+from tests.harness.contexts import condition_of, eventually
 
 pytestmark = pytest.mark.timeout(120)
 
 
 async def test_two_writers_that_undo_each_other_are_slowed_down_and_named_and_the_last_change_counts(
-    bench: Workbench, unique: str, monkeypatch: pytest.MonkeyPatch
+    context: ControllerContext, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thrash, "BURST", 3)
     monkeypatch.setattr(thrash, "BURST_PER_RESOURCE", 0)
     monkeypatch.setattr(thrash, "PROBE_SECONDS", 1.0)
     monkeypatch.setattr(thrash, "COOLDOWN_SECONDS", 2.0)
-    async with a_platform(bench, unique) as platform:
+    async with a_platform(context, unique) as platform:
         await platform.compose(templates(config_map("a", from_xr("spec.y", "data.y"), x="ours")))
 
         def responsive(xr: Object) -> Object:

@@ -9,14 +9,14 @@ from typing import Any
 
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.assembly import Controllers
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Source, assemble
 from planform.packages.xpkg import package_of
 from tests.controllers.composing import Platform
+from tests.harness.contexts import all_controllers, embedded_context, eventually, until_condition
 from tests.harness.packaging import meta, server_program
-from tests.harness.planes import all_controllers, embedded_bench, eventually, until_condition
 
 REPOSITORY = "registry.example.org/acme/function-try"
 NAME = "function-try"
@@ -46,7 +46,7 @@ class Trial:
 
     def __init__(self, controllers: Controllers, data: Path) -> None:
         self.controllers = controllers
-        self.client = controllers.bench.client
+        self.client = controllers.context.client
         self.platform = Platform(self.client, "try", controllers=controllers)
         self.blobs = BlobStore(data / "packages" / "blobs")
 
@@ -99,8 +99,8 @@ class Trial:
 @asynccontextmanager
 async def trying(data: Path) -> AsyncIterator[Trial]:
     async with (
-        embedded_bench() as bench,
-        all_controllers(bench, data=data, authority=Pki(data / "pki", clock=bench.clock)) as controllers,
+        embedded_context() as context,
+        all_controllers(context, data=data, authority=Pki(data / "pki", clock=context.clock)) as controllers,
     ):
         trial = Trial(controllers, data)
         await trial.platform.define()

@@ -12,10 +12,10 @@ from planform.api.kinds import Object, gvk_of
 from planform.api.names import CLUSTER_NOP_RESOURCE, CLUSTER_USAGE, NOP_RESOURCE, USAGE
 from planform.client.protocol import Patch, PatchType, Propagation
 from planform.clock import Clock
-from planform.composition.usages import ATTEMPT_ANNOTATION, IN_USE_LABEL
-from planform.controllers.usages import UsageController, UsageGuard
-from planform.controllers.workbench import Workbench
-from tests.harness.planes import embedded_bench, eventually, read
+from planform.reconcile.context import ControllerContext
+from planform.usages.controller import UsageController, UsageGuard
+from planform.usages.usages import ATTEMPT_ANNOTATION, IN_USE_LABEL
+from tests.harness.contexts import embedded_context, eventually, read
 
 HOLD = "test.planform.dev/hold"
 
@@ -53,41 +53,41 @@ def usage(name: str, *, cluster: bool = False, labels: Object | None = None, **s
     }
 
 
-async def pair(bench: Workbench, unique: str, namespace: str = "default") -> tuple[Object, Object]:
+async def pair(context: ControllerContext, unique: str, namespace: str = "default") -> tuple[Object, Object]:
     """Something to use and its user: `<unique>-of` and `<unique>-by`."""
-    used = await bench.client.create(nop(f"{unique}-of", namespace))
-    return used, await bench.client.create(nop(f"{unique}-by", namespace))
+    used = await context.client.create(nop(f"{unique}-of", namespace))
+    return used, await context.client.create(nop(f"{unique}-by", namespace))
 
 
-async def stored(bench: Workbench, obj: Object) -> Object | None:
+async def stored(context: ControllerContext, obj: Object) -> Object | None:
     metadata = obj["metadata"]
-    return await read(bench.client, gvk_of(obj), metadata["name"], metadata.get("namespace") or "")
+    return await read(context.client, gvk_of(obj), metadata["name"], metadata.get("namespace") or "")
 
 
-async def merged(bench: Workbench, obj: Object, body: Object) -> Object:
+async def merged(context: ControllerContext, obj: Object, body: Object) -> Object:
     metadata = obj["metadata"]
-    return await bench.client.patch(
+    return await context.client.patch(
         gvk_of(obj), metadata["name"], Patch(PatchType.MERGE, body), namespace=metadata.get("namespace") or ""
     )
 
 
-async def deleted(bench: Workbench, obj: Object, propagation: Propagation | None = None) -> None:
+async def deleted(context: ControllerContext, obj: Object, propagation: Propagation | None = None) -> None:
     metadata = obj["metadata"]
-    await bench.client.delete(
+    await context.client.delete(
         gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "", propagation=propagation
     )
 
 
-async def until_gone(bench: Workbench, obj: Object) -> None:
+async def until_gone(context: ControllerContext, obj: Object) -> None:
     async def gone() -> bool:
-        return await stored(bench, obj) is None
+        return await stored(context, obj) is None
 
     await eventually(gone, f"{obj['kind']} {obj['metadata']['name']} is gone")
 
 
-async def until_marked(bench: Workbench, obj: Object, marked: bool = True) -> Object:
+async def until_marked(context: ControllerContext, obj: Object, marked: bool = True) -> Object:
     async def check() -> Object | None:
-        found = await stored(bench, obj)
+        found = await stored(context, obj)
         return found if found and is_marked(found) is marked else None
 
     return await eventually(check, f"{obj['metadata']['name']} is {'' if marked else 'not '}marked as in use")
@@ -110,8 +110,8 @@ async def idle(rounds: int = 100) -> None:
 
 
 @asynccontextmanager
-async def guarded(directory: Path | None = None, *, clock: Clock | None = None) -> AsyncIterator[Workbench]:
+async def guarded(directory: Path | None = None, *, clock: Clock | None = None) -> AsyncIterator[ControllerContext]:
     guard = UsageGuard()
-    async with embedded_bench(directory, clock=clock, admission=[guard]) as bench:
-        UsageController(bench, guard).start()
-        yield bench
+    async with embedded_context(directory, clock=clock, admission=[guard]) as context:
+        UsageController(context, guard).start()
+        yield context

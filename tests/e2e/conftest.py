@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.plane import Program, RunningPlane, manifest, running_plane
+from tests.e2e.control_plane import Program, RunningPlane, manifest, running_plane
 from tests.e2e.registries import serving_registry
 from tests.e2e.widgets import WIDGETS
 

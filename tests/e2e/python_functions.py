@@ -10,7 +10,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from tests.e2e.plane import planform
+from tests.e2e.control_plane import planform
 
 _SDK = Path(__file__).parents[2] / "sdk" / "src"
 _SOURCE = '''"""Composes a ConfigMap that says which version of the function made it."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.e2e.plane import PATIENCE_SECONDS, Program, RunningPlane, planform, running_plane, stop
+from tests.e2e.control_plane import PATIENCE_SECONDS, Program, RunningPlane, planform, running_plane, stop
 
 pytestmark = pytest.mark.xdist_group("e2e-up")
 

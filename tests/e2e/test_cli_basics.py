@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from planform.cli.main import root
-from tests.e2e.plane import PLANFORM, Program, clean_env, planform
+from tests.e2e.control_plane import PLANFORM, Program, clean_env, planform
 from tests.harness.processes import dies_with_us
 
 COMMANDS = root.list_commands(root.make_context("planform", [], resilient_parsing=True))
@@ -36,7 +36,7 @@ def test_help_lists_every_command_with_a_summary(cli: Program) -> None:
     listed = re.findall(r"^  ([a-z][a-z-]*) {2,}[A-Z]", shown, re.MULTILINE)
     assert listed == COMMANDS
     assert set(listed) >= PROMISED
-    assert cli().out == shown, "no arguments: the same help"
+    assert "planform --help" in cli().out, "no arguments: three things to do, and where the rest is"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "kubeconfig create", "kubeconfig list", "kubeconfig revoke"])
@@ -212,7 +212,7 @@ def test_files_that_hold_no_objects_are_refused_by_name(cli: Program, tmp_path: 
 def test_the_demo_composes_rolls_out_a_revision_and_leaves_nothing_behind(cli: Program, tmp_path: Path) -> None:
     begun = time.monotonic()
     shown = cli("demo", env={"TMPDIR": str(tmp_path)}).out
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 90, "it hangs"
     assert shown.count("is ready") == 5 + 10 + 4 + 4, "XRs, what they are made of; again those that got a cache"
     assert shown.index("NopResource/shop-database is ready") < shown.index("App/shop is ready")
     rows = [line.split()[:5] for line in shown.splitlines() if line.startswith("  App/")]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.plane import PATIENCE_SECONDS, Program, config_map, manifest
+from tests.e2e.control_plane import PATIENCE_SECONDS, Program, config_map, manifest
 
 pytestmark = pytest.mark.xdist_group("e2e-cli")
 

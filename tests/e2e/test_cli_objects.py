@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.plane import PATIENCE_SECONDS, Done, Program, config_map, manifest
+from tests.e2e.control_plane import PATIENCE_SECONDS, Done, Program, config_map, manifest
 from tests.e2e.widgets import WIDGETS, widget
 
 pytestmark = pytest.mark.xdist_group("e2e-cli")

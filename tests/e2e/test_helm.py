@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plane import Program, RunningPlane
+from tests.e2e.control_plane import Program, RunningPlane
 
 pytestmark = pytest.mark.xdist_group("e2e")
 

@@ -15,17 +15,17 @@ import yaml
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITION as COMPOSITION_KIND
 from planform.api.names import SECRET, XRD
-from planform.cli.chart import find_chart, render
+from planform.cli.cluster.chart import find_chart, render
 from planform.cli.main import main
 from planform.client.kubeconfig import write_kubeconfig
 from planform.client.protocol import Client
 from planform.clock import SystemClock, micro_timestamp
 from planform.cluster.registration import VALIDATING
-from planform.controllers.coexistence import CROSSPLANE_LEASE
+from planform.cluster.takeover import CROSSPLANE_LEASE
 from tests.controllers.stage import ANYTHING
-from tests.e2e.plane import Done, Program, planform
+from tests.e2e.control_plane import Done, Program, planform
+from tests.harness.contexts import eventually, kubernetes_context, read, until_condition
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import eventually, kubernetes_bench, read, until_condition
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
 
@@ -166,7 +166,7 @@ async def test_the_rights_of_the_chart_suffice_for_the_controllers(
 
     with command.following("controllers", *here, *listen) as controllers:
         controllers.until("works: all controllers run")
-        async with kubernetes_bench(kubernetes_engine) as admin:
+        async with kubernetes_context(kubernetes_engine) as admin:
             client = admin.client
             for obj in (DEFINITION, COMPOSITION):
                 await client.apply(obj, manager="team")

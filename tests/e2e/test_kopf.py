@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plane import Program, RunningPlane, in_env, manifest
+from tests.e2e.control_plane import Program, RunningPlane, in_env, manifest
 from tests.e2e.widgets import widget
 from tests.harness.processes import Child, running
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.plane import Program, RunningPlane, manifest
+from tests.e2e.control_plane import Program, RunningPlane, manifest
 
 pytestmark = pytest.mark.xdist_group("e2e")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.plane import Done, Program, config_map, manifest
+from tests.e2e.control_plane import Done, Program, config_map, manifest
 from tests.e2e.widgets import widget
 
 pytestmark = pytest.mark.xdist_group("e2e")

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from tests.e2e.plane import PATIENCE_SECONDS, Program, RunningPlane, config_map, manifest
+from tests.e2e.control_plane import PATIENCE_SECONDS, Program, RunningPlane, config_map, manifest
 from tests.e2e.widgets import widget
 
 pytestmark = pytest.mark.xdist_group("e2e")

@@ -11,7 +11,7 @@ import pytest
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.clock import SystemClock
-from tests.e2e.plane import RunningPlane, config_map
+from tests.e2e.control_plane import RunningPlane, config_map
 from tests.e2e.widgets import widget
 
 pytestmark = pytest.mark.xdist_group("e2e")

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from tests.controllers.test_containers import root_of_shell, save_image
-from tests.e2e.plane import Program, planform
-from tests.harness.programs import programs
+from tests.e2e.control_plane import Program, planform
+from tests.harness.programs import container_runtime, programs
 
 META = """apiVersion: meta.pkg.crossplane.io/v1
 kind: Function
@@ -23,7 +23,7 @@ spec: {capabilities: [composition]}
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Program:
-    return planform(tmp_path, PATH=f"{programs('runc')}{os.pathsep}{os.environ['PATH']}")
+    return planform(tmp_path, PATH=f"{container_runtime()}{os.pathsep}{os.environ['PATH']}")
 
 
 def build(cli: Program, tarball: Path, flag: str) -> Path:

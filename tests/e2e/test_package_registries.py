@@ -36,12 +36,12 @@ from planform.packages.credentials import Credentials, Login
 from planform.packages.fetching import CannotUnpack, RegistryPackages
 from planform.packages.oci import Descriptor
 from planform.packages.references import parse_reference
-from planform.packages.registry import Registry
+from planform.packages.registry import RegistryClient
 from planform.packages.signatures import SIMPLE_SIGNING, signature_tag
 from planform.packages.xpkg import package_of
 from tests.e2e.registries import PASSWORD, USER, serving_registry
+from tests.harness.contexts import condition_of, embedded_context, eventually, read
 from tests.harness.packaging import meta, server_program
-from tests.harness.planes import condition_of, embedded_bench, eventually, read
 from tests.harness.processes import free_ports
 from tests.unit.signing import key_pair, payload_for, signed_with
 
@@ -58,9 +58,9 @@ class Author:
     directory: Path
 
     @asynccontextmanager
-    async def registry(self, address: str) -> AsyncIterator[Registry]:
+    async def registry(self, address: str) -> AsyncIterator[RegistryClient]:
         credentials = Credentials({address: Login(USER, PASSWORD)})
-        async with Registry(BlobStore(self.directory), credentials, rng=Random(1)) as registry:
+        async with RegistryClient(BlobStore(self.directory), credentials, rng=Random(1)) as registry:
             yield registry
 
     async def push(self, reference: str, *, program: str = "", about: Object | None = None, **objects: Object) -> Image:
@@ -396,8 +396,8 @@ async def test_what_was_pulled_serves_without_a_registry_after_a_restart_and_und
 async def test_disk_that_takes_no_more_is_told_and_left_as_it_was(tmp_path: Path, author: Author, address: str) -> None:
     package = f"{address}/team/large:v1"
     await author.push(package, program=Random(1).randbytes(150_000).hex())
-    async with embedded_bench() as bench:
-        source = RegistryPackages(tmp_path / "packages", bench.client, clock=bench.clock, rng=bench.rng)
+    async with embedded_context() as context:
+        source = RegistryPackages(tmp_path / "packages", context.client, clock=context.clock, rng=context.rng)
         located = await source.locate(package)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # as if there were no room for more

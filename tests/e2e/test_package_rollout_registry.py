@@ -24,7 +24,7 @@ from planform.functions.resolution import Request, resolve
 from tests.controllers.stage import Stage, printed
 from tests.e2e.python_functions import build_and_push
 from tests.e2e.registries import serving_registry
-from tests.harness.planes import eventually, until_condition
+from tests.harness.contexts import eventually, until_condition
 
 pytestmark = pytest.mark.timeout(180)
 

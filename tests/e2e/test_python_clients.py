@@ -20,7 +20,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap as LightConfigMap
 from lightkube.types import CascadeType, PatchType
 
-from tests.e2e.plane import PATIENCE_SECONDS, RunningPlane
+from tests.e2e.control_plane import PATIENCE_SECONDS, RunningPlane
 from tests.e2e.widgets import GROUP, widget
 
 pytestmark = pytest.mark.xdist_group("e2e")

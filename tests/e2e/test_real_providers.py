@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from planform.packages.oci import this_platform
-from tests.e2e.plane import RunningPlane, manifest, planform, running_plane, stop
+from tests.e2e.control_plane import RunningPlane, manifest, planform, running_plane, stop
 from tests.e2e.registries import serving_registry
-from tests.harness.programs import programs
+from tests.harness.programs import container_runtime, programs
 from tests.unit.archives import Entry, hex_of, tar
 
 pytestmark = [pytest.mark.xdist_group("real-providers"), pytest.mark.timeout(300)]
@@ -277,7 +277,7 @@ def test_real_providers_side_by_side_survive_the_control_plane_and_leave_nothing
 
 
 def test_real_providers_run_side_by_side_in_containers(registry: str, tmp_path: Path) -> None:
-    runc = programs("runc")
+    runc = container_runtime()
     packages = {name: publish(registry, tmp_path / name, f"provider-{name}", as_image=True) for name in ("nop", "http")}
     path = f"{runc}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     with keeping_notes() as (url, kept), plane_on(tmp_path / "plane", PATH=path) as plane:
@@ -291,7 +291,7 @@ def test_real_providers_run_side_by_side_in_containers(registry: str, tmp_path: 
 
 def has_what_its_package_brought(plane: RunningPlane, provider: str, kinds: set[str]) -> None:
     revision = read(plane, "providerrevision", read(plane, f"provider/{provider}")["status"]["currentRevision"])
-    brought = [each["name"] for each in revision["status"]["objectRefs"] if each["kind"] == "CustomResourceDefinition"]
+    brought = [each["name"] for each in revision["status"]["objectRefs"] if each["kind"] == "ManagedResourceDefinition"]
     assert {name.partition(".")[0] for name in brought} == kinds
     for name in brought:
         owners = read(plane, f"crd/{name}")["metadata"]["ownerReferences"]

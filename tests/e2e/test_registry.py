@@ -30,7 +30,7 @@ from planform.packages.layers import File
 from planform.packages.oci import Descriptor, Index, Platform
 from planform.packages.payloads import Payload, RuntimeKind
 from planform.packages.references import Reference, parse_reference
-from planform.packages.registry import Limits, Progress, PullPolicy, Registry
+from planform.packages.registry import Limits, Progress, PullPolicy, RegistryClient
 from planform.packages.registry_session import Access
 from planform.packages.signatures import ARTIFACT_TYPE, SIMPLE_SIGNING, signature_tag, verify_image
 from planform.packages.xpkg import package_of, read_package
@@ -58,8 +58,8 @@ async def client(
     limits: Limits | None = None,
     mirrors: Mapping[str, Sequence[str]] | None = None,
     clock: Clock | None = None,
-) -> AsyncIterator[Registry]:
-    async with Registry(
+) -> AsyncIterator[RegistryClient]:
+    async with RegistryClient(
         BlobStore(directory),
         credentials or Credentials(),
         limits=limits or Limits(),

@@ -10,7 +10,8 @@ A fenced block's info string says what happens to it:
     ```python file=a.py    a file that the reader is told to save
 
 Lines of an output block must appear in that order; `…` in a line stands for anything. Each page starts with an empty
-home and an empty directory. Exported variables and the working directory last from block to block. Control planes
+home and an empty directory. Exported variables and the working directory last from block to block; a second terminal
+begins in that directory, and knows none of the variables. Control planes
 listen on any free port, since another test may be listening on the usual one.
 """
 
@@ -73,10 +74,14 @@ def blocks(path: Path) -> list[Block]:
     return [block for block in found if block.is_used]
 
 
+FIRST_FUNCTION = ROOT / "docs" / "tutorial" / "first-function.md"
+"""Followed by a test of its own, which also looks at how long it takes."""
+
+
 def pages() -> Iterator[Path]:
     """Every page that has something to run."""
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        if blocks(path):
+        if path != FIRST_FUNCTION and blocks(path):
             yield path
 
 
@@ -124,7 +129,8 @@ class Reader:
         assert done.returncode == expected, f"{block}\nexit code {done.returncode}\n{done.stdout}"
 
     def _start(self, block: Block, name: str) -> None:
-        script = f"cd {self._kept('cwd', str(self.directory))}; {self._kept_exports()}\nexec {block.text}"
+        # Another terminal: what was exported in the first is not known here. `env` takes variables before the command.
+        script = f"cd {self._kept('cwd', str(self.directory))}; exec env {block.text}"
         env = [f"{key}={value}" for key, value in self._env().items()]
         log = self.directory.parent / f"{name or 'terminal'}-{block.line}.log"
         command = ["/usr/bin/env", "-i", *env, "bash", "-c", script]
@@ -162,20 +168,23 @@ class Reader:
         return f"source {self._state('exports')}" if (self.directory.parent / "exports").exists() else ":"
 
 
-def registry_environment(directory: Path) -> dict[str, str]:
-    """For a page that starts a registry: any free port, and a wheel of our SDK in place of an index that has it."""
-    [port] = free_ports(1)
+def package_environment(directory: Path) -> dict[str, str]:
+    """For a page that builds a function: a wheel of our SDK in place of an index that has it."""
     wheels = directory / "wheels"
     wheels.mkdir()
     sdk_wheel(wheels)
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+
+
+def registry_environment(directory: Path) -> dict[str, str]:
+    """For a page that starts a registry, on any free port, and builds a function."""
+    [port] = free_ports(1)
     tools = [Path(sys.executable).parent, programs("kubectl"), programs("docker-registry")]
     return {
         "PATH": os.pathsep.join([*map(str, tools), os.environ.get("PATH", os.defpath)]),
         "REGISTRY": f"127.0.0.1:{port}",
         "REGISTRY_HTTP_ADDR": f"127.0.0.1:{port}",
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(wheels),
-    }
+    } | package_environment(directory)
 
 
 def _missing(block: Block, printed: str) -> str:

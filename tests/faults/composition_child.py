@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Protocol
 import orjson
 
 from planform.app import ControlPlane, Settings, open_control_plane, run_loop
-from planform.controllers import compositions
+from planform.compositions import controller
 from planform.store import Store
 from tests.faults.composition_cycle import PHASES, Cycle
 from tests.faults.failpoints import Failpoints, Point
@@ -67,7 +67,7 @@ class Order:
         """Say where this process may die, and hurry it where nobody cares."""
         points.surround_writers_and_callers()
         # Counts are written once a second by default: each phase would wait for it, and none of them is about it.
-        compositions.COUNTS_EVERY = 0.01  # type: ignore[misc]
+        controller.COUNTS_EVERY = 0.01  # type: ignore[misc]
 
     async def carry_out(self) -> None:
         points = Failpoints()

@@ -17,14 +17,14 @@ import orjson
 
 from planform.api.kinds import Object, gvk
 from planform.api.names import COMPOSITION, SECRET, XRD
+from planform.api.xr import COMPOSITE_LABEL, RESOURCE_NAME_ANNOTATION, composition_fields
+from planform.apimachinery.names import child_name
 from planform.app import ControlPlane
 from planform.client.protocol import Patch, PatchType
-from planform.composition.xr import COMPOSITE_LABEL, RESOURCE_NAME_ANNOTATION, machinery
 from planform.journal.journal import WAIT_SECONDS
-from planform.machinery.names import child_name
 from planform.store import Change, Key
 from tests.controllers.composing import auto_ready
-from tests.harness.planes import condition_of, read, until_condition
+from tests.harness.contexts import condition_of, read, until_condition
 
 PHASES: Final = ("create", "update", "delete")
 GROUP: Final = "crash.example.org"
@@ -170,7 +170,7 @@ class Cycle:
         await self.check(phase)
         if phase == "delete":
             journal, kind = self.plane.controllers.journal, f"XApp.{GROUP}"
-            assert (await journal.standing(kind), await journal.latest(kind)) == ({}, []), "it is still remembered"
+            assert (await journal.last_runs(kind), await journal.latest(kind)) == ({}, []), "it is still remembered"
 
     async def rest(self) -> None:
         """Wait until nothing is written for a moment, neither to the store nor to the journal."""
@@ -178,7 +178,7 @@ class Cycle:
         before = -1
         while before != self.store.revision:
             before = self.store.revision
-            await asyncio.sleep(WAIT_SECONDS + 0.1)  # longer than the journal waits for company
+            await asyncio.sleep(WAIT_SECONDS + 0.1)  # longer than the journal waits for more runs
 
     async def check(self, phase: str) -> None:
         """Nothing twice, nothing lost, nothing that belongs to nobody."""
@@ -211,7 +211,7 @@ class Cycle:
         for name, each in by_name.items():
             assert each["metadata"]["name"] == child_name(f"{prefix}-", uid, name)
             assert [owner["uid"] for owner in each["metadata"]["ownerReferences"]] == [uid]
-        references = machinery(xr, "legacy" if self.claimed else "modern")["resourceRefs"]
+        references = composition_fields(xr, "legacy" if self.claimed else "modern")["resourceRefs"]
         assert sorted((each["kind"], each["name"]) for each in references) == sorted(
             (each["kind"], each["metadata"]["name"]) for each in composed
         )

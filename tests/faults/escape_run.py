@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planform.packages.runtimes.container_calls import can_filter_calls
 from planform.packages.runtimes.containers import bound, container_config, runc_command, write_bundle
 from planform.sandbox import Ended, Finished, Isolation, Limits, Network, run_once
 from planform.sandbox.isolation import get_ready, policy
@@ -68,11 +69,27 @@ def containing(folder: Path, given: dict[str, Any]) -> list[str]:
         mounts.append(bound(Path("/", name).resolve(), f"/{name}"))
     for name in ("escapes", "proc", "dev", "tmp", "etc"):
         (root / name).mkdir()
-    interpreter = str(Path(sys.executable).resolve())
-    command = [interpreter, "-I", "-S", "/escapes/escapes.py", json.dumps({**given, "code": "/escapes"})]
-    config = container_config(root, command, {"HOME": "/tmp"}, mounts, name="escapes", directory="/tmp")
+    command = [interpreter(), "-I", "-S", "/escapes/escapes.py", json.dumps({**given, "code": "/escapes"})]
+    config = container_config(
+        root,
+        command,
+        {"HOME": "/tmp"},
+        mounts,
+        name="escapes",
+        directory="/tmp",
+        network=given.get("shares_network", False),
+        unix_sockets=not given.get("shares_network"),
+        connects=not given.get("shares_network"),
+        filtered=can_filter_calls(given["runc"]),
+    )
     bundle = write_bundle(folder / "bundle", config)
     return [*runc_command(given["runc"], folder), "run", "--bundle", str(bundle), f"escapes-{os.getpid()}"]
+
+
+def interpreter() -> str:
+    """One that is among the programs of the machine, for the attempts need nothing but Python's own modules."""
+    ours = Path(sys.executable).resolve()
+    return str(ours if ours.is_relative_to("/usr") else Path("/usr/bin/python3").resolve())
 
 
 if __name__ == "__main__":

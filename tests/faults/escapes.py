@@ -63,7 +63,11 @@ def read_shadow(_: dict[str, Any]) -> object:
 
 @attempt
 def list_home(given: dict[str, Any]) -> object:
-    return os.listdir(given["home"])  # noqa: PTH208
+    """An interpreter that is installed in a home is there to be run; nothing beside it is."""
+    found = set(os.listdir(given["home"])) - set(given["interpreter"])  # noqa: PTH208
+    if not found:
+        raise FileNotFoundError(given["home"])
+    return found
 
 
 @attempt

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from planform.composition.xr import RESOURCE_NAME_ANNOTATION
+from planform.api.xr import RESOURCE_NAME_ANNOTATION
 from planform.functions.routing import RoutingRunner
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse

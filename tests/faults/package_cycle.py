@@ -30,7 +30,7 @@ from planform.errors import NotFound
 from planform.packages.blobs import BlobStore
 from planform.packages.revision_objects import DIGEST_ANNOTATION
 from planform.store import Change
-from tests.harness.planes import condition_of, eventually, read
+from tests.harness.contexts import condition_of, eventually, read
 
 PHASES: Final = ("install", "upgrade", "collect", "go back", "uninstall")
 VERSIONS: Final = {"install": "v1.0.0", "upgrade": "v2.0.0", "collect": "v3.0.0", "go back": "v2.0.0"}

@@ -18,10 +18,10 @@ from planform.api.names import POLL_INTERVAL_ANNOTATION
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.clock import Clock, SystemClock, VirtualClock
 from planform.telemetry import looplag
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 from tests.controllers.composing import NOP, Platform, auto_ready, config_map, from_xr, nop, templates
 from tests.faults.composition_cycle import GROUP, Cycle
-from tests.harness.planes import condition_of, eventually
+from tests.harness.contexts import condition_of, eventually
 
 HOUR = 3600.0
 SIZES = [pytest.param(100), pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
@@ -78,7 +78,7 @@ class Activity:
         )
 
 
-def total(metrics: Registry, name: str, labels: str = "") -> float:
+def total(metrics: MetricsRegistry, name: str, labels: str = "") -> float:
     """The sum over all series of a counter with these labels."""
     pattern = re.compile(rf"^{name}(?:\{{.*{re.escape(labels)}.*\}})? (\S+)$", re.MULTILINE)
     return sum(float(value) for value in pattern.findall(metrics.render()))

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import gzip
 import io
+import json
 import logging
 import os
 import sys
@@ -22,20 +23,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.apiserver.handler import refusal
-from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
+from planform.apiserver.wire.handler import refusal
+from planform.apiserver.wire.http import HttpRequest, HttpResponse, HttpServer, Limits
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.telemetry.logs import set_up_logging
 from tests.controllers.composing import Platform
 from tests.faults.test_large_answers import ALLOWED
+from tests.harness.contexts import eventually
 from tests.harness.function_server import function_server
-from tests.harness.planes import eventually
 
 CANARY = "c4nary-Pa55word/with+odd=chars"
 SECOND = "s3cond-c4nary-line-one\ns3cond-c4nary-line-two"
-HOW = ("say", "fatal", "abort", "raise", "invalid")
+WRAPPED = CANARY[::-1]
+"""Of a Secret that is not here: an object wraps its manifest, which then is in that object, and in what exports it."""
+WITH_WRAPPED = ("objects Wrapper", "export", "sealed export")
+HOW = ("say", "fatal", "abort", "raise", "invalid", "wrap")
 SCRIPT = {
     "apiVersion": "python.fn.crossplane.io/v1beta1",
     "kind": "Script",
@@ -74,11 +79,18 @@ WIDGETS: Object = {
 }
 
 
-def needles() -> list[bytes]:
+WRAPPERS = json.loads(json.dumps(WIDGETS).replace("widget", "wrapper").replace("Widget", "Wrapper"))
+WRAPPERS["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = {
+    "type": "object",
+    "x-kubernetes-preserve-unknown-fields": True,
+}
+
+
+def needles(surface: str) -> list[bytes]:
     """The canaries as they may be written: as they are, line by line, in base64 and in JSON."""
-    texts = [CANARY, *SECOND.splitlines()]
-    found = [text.encode() for text in texts]
-    return found + [base64.b64encode(text) for text in (CANARY.encode(), SECOND.encode())]
+    whole = [CANARY, SECOND] if surface in WITH_WRAPPED else [CANARY, SECOND, WRAPPED]
+    found = [line.encode() for text in whole for line in text.splitlines()]
+    return found + [base64.b64encode(text.encode()) for text in whole]
 
 
 @dataclass
@@ -121,7 +133,7 @@ class Surfaces:
                 each.decode() for each in hits
             ]
             for name, content in self.seen.items()
-            if (hits := [each for each in needles() if each in content])
+            if (hits := [each for each in needles(name) if each in content])
         }
 
 
@@ -135,7 +147,7 @@ def log() -> Iterator[io.StringIO]:
     logger.handlers[:], logger.level, logger.propagate = before
 
 
-async def command(plane: ControlPlane, *words: str) -> str:
+async def command(plane: ControlPlane, *words: str, codes: tuple[int, ...] = (0, 1)) -> str:
     """What the command line says, errors included."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -148,8 +160,33 @@ async def command(plane: ControlPlane, *words: str) -> str:
     )
     output, _ = await process.communicate()
     assert b"Traceback" not in output, output.decode()
-    assert process.returncode in (0, 1), output.decode()
+    assert process.returncode in codes, output.decode()
     return output.decode()
+
+
+def leaking(how: str) -> Object:
+    """A step that says what it was given."""
+    credentials = [{"name": "c", "source": "Secret", "secretRef": {"namespace": "default", "name": "canary"}}]
+    step: Object = {"step": "leak", "credentials": credentials}
+    if how == "script":
+        return step | {"functionRef": {"name": "function-python"}, "input": SCRIPT}
+    given = {"apiVersion": "canary.example.org/v1", "kind": "Input", "mode": "leak", "how": how}
+    return step | {"functionRef": {"name": "leaky"}, "input": given}
+
+
+async def preview(plane: ControlPlane, target: str, directory: Path, surfaces: Surfaces) -> None:
+    """Previews, in every form, of Compositions whose functions would say it in another way than now."""
+    platform = Platform(plane.client, "canary")
+    ways = (*HOW, "script")
+    change = directory / "change.yaml"
+    made = [platform.composition(leaking(ways[place - 1]), name=f"leak-{how}") for place, how in enumerate(ways)]
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "canary", "namespace": "default"}}
+    change.write_text(yaml.safe_dump_all([*made, {**secret, "stringData": {"password": CANARY, "second": SECOND}}]))
+    here = ("--here", "--function", f"leaky={target}")
+    for where, forms in (((), ("text", "json", "markdown", "junit", "html")), (here, ("json",))):
+        for form in forms:
+            words = ("preview", "-f", str(change), "-o", form, *where)
+            surfaces.add(" ".join(("preview", "-o", form, *where[:1])), await command(plane, *words, codes=(0, 3)))
 
 
 async def leak(plane: ControlPlane, target: str) -> list[Object]:
@@ -164,6 +201,7 @@ async def leak(plane: ControlPlane, target: str) -> list[Object]:
         }
     )
     await client.create(WIDGETS)
+    await client.create(WRAPPERS)
     function = {
         "apiVersion": "pkg.crossplane.io/v1",
         "kind": "Function",
@@ -173,17 +211,9 @@ async def leak(plane: ControlPlane, target: str) -> list[Object]:
     await client.create(function)
     platform = Platform(client, "canary")
     await platform.define()
-    credentials = [{"name": "c", "source": "Secret", "secretRef": {"namespace": "default", "name": "canary"}}]
     xrs = []
     for how in (*HOW, "script"):
-        step: Object = {"step": "leak", "credentials": credentials}
-        if how == "script":
-            step |= {"functionRef": {"name": "function-python"}, "input": SCRIPT}
-        else:
-            given = {"mode": "leak", "how": how, "apiVersion": "canary.example.org/v1"}
-            step |= {"functionRef": {"name": "leaky"}, "input": {"kind": "Input"} | given}
-            step["input"]["apiVersion"] = "canary.example.org/v1"
-        await platform.compose(step, name=f"leak-{how}")
+        await platform.compose(leaking(how), name=f"leak-{how}")
         xrs.append(await platform.create(how, compositionRef={"name": f"leak-{how}"}))
     for xr in xrs:
         await platform.until(xr, _has_spoken, "it has said what it has to say")
@@ -209,6 +239,7 @@ async def test_no_surface_shows_a_canary(tmp_path: Path, log: io.StringIO) -> No
             async with open_control_plane(settings) as plane:
                 xrs = await leak(plane, server.target)
                 await eventually_told(plane)
+                await preview(plane, server.target, tmp_path, surfaces)
                 for served in plane.core.registry:
                     if served.kind.kind != "Secret" and "list" in served.kind.verbs:
                         kind = GroupVersionKind(served.kind.group, served.kind.version, served.kind.kind)
@@ -240,8 +271,11 @@ async def test_no_surface_shows_a_canary(tmp_path: Path, log: io.StringIO) -> No
         if path.is_file() and "journal" in path.name:
             surfaces.add(f"journal {path.name}", path.read_bytes())
     assert surfaces.holding() == {}
+    for name in ("preview -o json", "preview -o json --here", "objects PreviewReport"):
+        assert b"******" in surfaces.seen[name], "it would have been said"
     assert b"******" in surfaces.seen["objects Event"] and b"******" in surfaces.seen["objects App"], "it was said"
     assert b"******" in surfaces.seen["log"] + surfaces.seen["traces"]
+    assert WRAPPED.encode() in surfaces.seen["objects Wrapper"], "it was wrapped"
     assert surfaces.seen["audit log"] and surfaces.seen["traces"]
     assert any(name.startswith("journal") for name in surfaces.seen)
 

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 from planform.clock import SystemClock
-from planform.composition.pipeline import PipelineOutcome, resolver_for, run_pipeline
-from planform.composition.steps import parse_pipeline
 from planform.functions.cache import CacheOutcome, ResponseCache
 from planform.functions.endpoints import FixedEndpoints, Remote
 from planform.functions.errors import (
@@ -32,6 +30,8 @@ from planform.functions.errors import (
 from planform.functions.grpc_transport import CallLimits, GrpcRunner
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.values import Object, Resource, ResourceSelector, SchemaSelector, State
+from planform.pipeline.pipeline import PipelineOutcome, resolver_for, run_pipeline
+from planform.pipeline.steps import parse_pipeline
 from tests.harness.function_server import FunctionServer, function_server
 
 CATALOGUE = Catalogue([Version("good", "good-1"), Version("bad", "bad-1"), Version("gone", "gone-1")])

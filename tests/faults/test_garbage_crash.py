@@ -14,12 +14,12 @@ from planform.apiserver.engine import open_engine
 from planform.apiserver.local import LocalClient
 from planform.client.protocol import Propagation
 from planform.clock import SystemClock, VirtualClock
-from planform.controllers.engine.garbage import GarbageCollector
+from planform.engine.garbage import GarbageCollector
 from planform.errors import Forbidden
 from planform.reconcile.controller import Result
 from planform.store import open_store
+from tests.harness.contexts import condition_of, eventually, read
 from tests.harness.embedded import CONFIG_MAP, CRD, NAMESPACE, embedded_engine, version, widget, widget_crd
-from tests.harness.planes import condition_of, eventually, read
 
 DEPENDENTS = 10
 SLOW = "example.org/slow"

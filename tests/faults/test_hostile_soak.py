@@ -16,7 +16,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ OF_EACH = 3
 SLOWEST_P99 = 0.050
 QUIET_SECONDS = 5.0
 """How long the API is measured before anybody is hostile: on a machine that is busy with others, p99 says nothing."""
-MOST_GROWTH = 512 << 20
+MAX_GROWTH = 512 << 20
 BACK_WITHIN = 64 << 20
 PAUSE = 0.05
 
@@ -200,7 +200,8 @@ async def provoke(plane: PlaneProcess, names: list[str], until: float) -> None:
 def raise_the_dead(directory: Path, target: str, until: float) -> None:
     """Start the function that dies anew, as whoever runs it would; in a thread, for starting it waits."""
     for number in itertools.count():
-        with function_server(directory, f"dying-{number}", "--address", target) as server:
+        # One that does not come up in time, on a machine that is busy, is started anew like one that died.
+        with suppress(AssertionError), function_server(directory, f"dying-{number}", "--address", target) as server:
             while not server.child.has_ended():
                 if time.monotonic() > until:
                     return
@@ -212,7 +213,9 @@ async def change(soak: Soak, until: float) -> None:
     async with soak.plane.connection() as connection:
         for turn in itertools.count(1):
             name = f"healthy-{turn % HEALTHY}"
-            await ask(connection, "PATCH", f"{XRS}/{name}", {"spec": {"value": str(turn)}}, **MERGE)
+            # Back and forth: answers of deterministic functions are kept on purpose, up to 64 MiB, and not measured.
+            value = str((turn // HEALTHY + 1) % 2)
+            await ask(connection, "PATCH", f"{XRS}/{name}", {"spec": {"value": value}}, **MERGE)
             patience = time.monotonic() + 30
             while True:
                 obj = await ask(connection, "GET", f"{XRS}/{name}")
@@ -288,7 +291,7 @@ async def test_hostile_functions_harm_nobody(tmp_path: Path) -> None:
         )
     assert soak.unready == {}, "the healthy ones stay Ready"
     assert soak.changes > 0
-    assert soak.peak - before < MOST_GROWTH
+    assert soak.peak - before < MAX_GROWTH
     assert grown < BACK_WITHIN
     assert 'function_run_function_refused_answers_total{function_name="huge"' in metrics
     if quiet.p99 > SLOWEST_P99 / 5:

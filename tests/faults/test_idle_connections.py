@@ -15,7 +15,7 @@ import pytest
 from tests.faults.load import PATIENCE_SECONDS, PlaneProcess, allow_descriptors, running_plane
 
 CONNECTIONS = 10_000
-MOST_BYTES_EACH = 64 * 1024
+MAX_BYTES_EACH = 64 * 1024
 SLOWEST_GET_SECONDS = 0.25  # on a machine that is busy with other tests; typically it is below 5 ms
 
 
@@ -65,7 +65,7 @@ async def test_ten_thousand_idle_connections_cost_little_and_hold_nobody_up(tmp_
                 f"{plane.resident_bytes(peak=True) >> 20} MiB at most, {each / 1024:.1f} KiB for each connection, "
                 f"slowest get {slowest * 1000:.1f} ms"
             )
-            assert each < MOST_BYTES_EACH
+            assert each < MAX_BYTES_EACH
             assert slowest < SLOWEST_GET_SECONDS
             for connection in idle[:: CONNECTIONS // 20]:  # they are still usable
                 connection.sendall(b"GET /livez HTTP/1.1\r\nhost: plane\r\n\r\n")

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from planform.clock import SystemClock
-from planform.composition.pipeline import PipelineOutcome, resolver_for, run_pipeline
-from planform.composition.steps import parse_pipeline
 from planform.functions.endpoints import FixedEndpoints, Remote
 from planform.functions.errors import FunctionAnswerTooLarge, FunctionRequestTooLarge
 from planform.functions.grpc_transport import GrpcRunner
+from planform.functions.refusals import RefusalCountingRunner
 from planform.functions.resolution import Catalogue, Version
+from planform.functions.runner import FunctionRunner
 from planform.functions.values import Resource, State
-from planform.memory import Searches, resident_bytes, search_seldom
-from planform.telemetry.metrics import Registry
+from planform.memory import IdleCollector, collect_seldom, resident_bytes
+from planform.pipeline.pipeline import PipelineOutcome, resolver_for, run_pipeline
+from planform.pipeline.steps import parse_pipeline
+from planform.telemetry.metrics import MetricsRegistry
 from tests.faults.test_function_faults import Nothing
 from tests.harness.function_server import FunctionServer, function_server
 
@@ -33,27 +35,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FunctionServer]
 
 
 @pytest.fixture
-def metrics() -> Registry:
-    return Registry()
+def metrics() -> MetricsRegistry:
+    return MetricsRegistry()
 
 
 @pytest.fixture
-async def runner(server: FunctionServer, metrics: Registry) -> AsyncIterator[GrpcRunner]:
+async def runner(server: FunctionServer, metrics: MetricsRegistry) -> AsyncIterator[GrpcRunner]:
     async with GrpcRunner(FixedEndpoints({"fn": Remote(server.target)}), metrics=metrics) as runner:
         yield runner
 
 
 @pytest.fixture
-def searches() -> Iterator[Searches]:
+def searches() -> Iterator[IdleCollector]:
     """Cycles are searched as a control plane does it."""
     thresholds = gc.get_threshold()
-    search_seldom()
-    yield Searches()
+    collect_seldom()
+    yield IdleCollector()
     gc.unfreeze()
     gc.set_threshold(*thresholds)
 
 
-async def run(runner: GrpcRunner, *, limit: int | None = None, resources: int = 1, **mode: Any) -> PipelineOutcome:
+async def run(runner: FunctionRunner, *, limit: int | None = None, resources: int = 1, **mode: Any) -> PipelineOutcome:
     version = Version("fn", "fn-1") if limit is None else Version("fn", "fn-1", max_answer_size=limit)
     step = {"step": "ask", "functionRef": {"name": "fn"}, "timeout": "30s"}
     if mode:
@@ -70,7 +72,7 @@ async def run(runner: GrpcRunner, *, limit: int | None = None, resources: int = 
     )
 
 
-async def refuse(runner: GrpcRunner, searches: Searches, times: int) -> int:
+async def refuse(runner: FunctionRunner, searches: IdleCollector, times: int) -> int:
     """How much larger this process is after so many refused answers, all of whose outcomes somebody keeps."""
     assert (await run(runner)).failure is None
     gc.collect()
@@ -80,18 +82,22 @@ async def refuse(runner: GrpcRunner, searches: Searches, times: int) -> int:
         outcome = await run(runner, mode="babble", size=HUGE)
         assert type(outcome.failure) is FunctionAnswerTooLarge
         kept.append(outcome)
-    searches.at_rest()
+    searches.when_idle()
     assert len(kept) == times
     return resident_bytes() - before
 
 
-async def test_twenty_refused_answers_of_50_mb_leave_nothing_behind(runner: GrpcRunner, searches: Searches) -> None:
+async def test_twenty_refused_answers_of_50_mb_leave_nothing_behind(
+    runner: GrpcRunner, searches: IdleCollector
+) -> None:
     assert await refuse(runner, searches, 20) < ALLOWED
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-async def test_a_thousand_refused_answers_of_50_mb_leave_nothing_behind(runner: GrpcRunner, searches: Searches) -> None:
+async def test_a_thousand_refused_answers_of_50_mb_leave_nothing_behind(
+    runner: GrpcRunner, searches: IdleCollector
+) -> None:
     assert await refuse(runner, searches, 1000) < ALLOWED
 
 
@@ -129,10 +135,11 @@ async def test_an_object_no_store_takes_is_judged_before_anything_is_decoded(run
     assert "output is 20.0 MiB, and no object may be larger than 4 MiB" in str(failure)
 
 
-async def test_refused_calls_are_counted(runner: GrpcRunner, metrics: Registry) -> None:
-    await run(runner, mode="babble", size=5 << 20)
-    await run(runner, limit=64 << 20, mode="babble", size=5 << 20)
-    await run(runner, mode="garbage")
+async def test_refused_calls_are_counted(runner: GrpcRunner, metrics: MetricsRegistry) -> None:
+    counting = RefusalCountingRunner(runner, metrics=metrics)
+    await run(counting, mode="babble", size=5 << 20)
+    await run(counting, limit=64 << 20, mode="babble", size=5 << 20)
+    await run(counting, mode="garbage")
     text = metrics.render()
     name = "function_run_function_refused_answers_total"
     labels = 'function_name="fn",function_revision="fn-1"'
@@ -150,20 +157,20 @@ async def test_an_error_does_not_keep_what_it_is_about(runner: GrpcRunner) -> No
         assert failure.__context__ is None or failure.__context__.__traceback__ is None
 
 
-def test_memory_is_looked_at_by_bytes(searches: Searches) -> None:
+def test_memory_is_looked_at_by_bytes(searches: IdleCollector) -> None:
     """Few containers that hold much are worth a search, too."""
 
     class Knot:
         def __init__(self) -> None:
             self.itself, self.weight = self, b"x" * (96 << 20)
 
-    searches.at_rest()
+    searches.when_idle()
     before = resident_bytes()
     Knot()
     assert resident_bytes() - before > (90 << 20)
-    assert searches.at_rest()
+    assert searches.when_idle()
     assert resident_bytes() - before < ALLOWED
-    assert not searches.at_rest()
+    assert not searches.when_idle()
 
 
 def test_resident_bytes_are_those_of_this_process() -> None:

@@ -22,7 +22,7 @@ from planform.packages.blobs import BlobStore
 from planform.packages.building import Source, assemble
 from planform.packages.credentials import Credentials
 from planform.packages.references import parse_reference
-from planform.packages.registry import Registry
+from planform.packages.registry import RegistryClient
 from planform.packages.xpkg import package_of
 from tests.e2e.registries import serving_registry
 from tests.faults.crashing import crash_at_each, trace
@@ -51,7 +51,7 @@ def composition(version: str) -> Object:
 async def publish(directory: Path, home: str, needed: str) -> None:
     """Three versions of a Configuration, and of what it needs: one of a kind, and exactly this version."""
     blobs = BlobStore(directory)
-    async with Registry(blobs, Credentials(), rng=Random(1)) as registry:
+    async with RegistryClient(blobs, Credentials(), rng=Random(1)) as registry:
         for version in sorted(set(VERSIONS.values())):
             name = NEEDED[needed]
             depends = [{needed.lower(): f"{home}/{name}", "version": version}]

@@ -15,13 +15,14 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from planform.packages.runtimes.container_calls import can_filter_calls
 from planform.sandbox import Isolation, available_isolation
 from tests.faults.escapes import ATTEMPTS
-from tests.harness.programs import programs
+from tests.harness.programs import container_runtime, programs
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -39,14 +40,13 @@ WAYS = {
 }
 LONG = {"namespaces-without-cgroups", "root-namespaces", "landlock", "namespaces-as-nobody"}
 """What the others show in part already."""
-ALLOWED = {
-    "container": {
-        "new_namespaces": "a namespace within the container's own user namespace; it sees no more",
-        "clone_into_namespaces": "the same",
-        "read_keys": "the keyring of its own session",
-        "keep_system_v_memory": "of its own namespace, and counted by its cgroup",
-    },
+UNFILTERED = {
+    "new_namespaces": "a namespace within the container's own user namespace; it sees no more",
+    "clone_into_namespaces": "the same",
+    "read_keys": "the keyring of its own session",
+    "keep_system_v_memory": "of its own namespace, and counted by its cgroup",
 }
+"""What containers can do where runc was built without seccomp."""
 
 
 class World:
@@ -80,6 +80,7 @@ class World:
             "pid": self.victim.pid,
             "address": ctypes.addressof(secret),
             "home": str(home),
+            "interpreter": [each.relative_to(home).parts[0] for each in prefixes() if each.is_relative_to(home)],
             "in_home": str(next((each for each in home.glob(".*") if each.is_file()), home / ".profile")),
             "has_network": False,
             "attempts": list(ATTEMPTS),
@@ -112,8 +113,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
         _skip_if_missing(way, as_nobody=as_nobody)
         world = World(tmp_path_factory.mktemp("world"), as_nobody=as_nobody)
         worlds.append(world)
-        given = world.given | ({"runc": f"{programs('runc')}/runc"} if way == "container" else {})
-        done = attempted({"way": way, "cgroups": cgroups, "given": given}, user=NOBODY if as_nobody else None)
+        given = world.given | ({"runc": f"{container_runtime()}/runc"} if way == "container" else {})
+        extra = str(programs("bwrap")) if way == "bubblewrap" else ""
+        done = attempted({"way": way, "cgroups": cgroups, "given": given}, as_nobody=as_nobody, path=extra)
         found: Outcomes = json.loads(done.stdout or b"{}")
         assert found, done.stderr
         found["the victim lives"] = "held" if world.victim.poll() is None else "escaped: it was ended"
@@ -125,31 +127,58 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
         world.close()
 
 
-def attempted(options: dict[str, Any], *, user: int | None = None) -> subprocess.CompletedProcess[bytes]:
+def attempted(
+    options: dict[str, Any], *, as_nobody: bool = False, path: str = ""
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the attempts. `path` is looked through for programs before the machine's own."""
+    python = interpreter_of_nobody() if as_nobody else Interpreter(sys.executable, dict(os.environ))
+    assert python is not None
     return subprocess.run(
-        [sys.executable, "-m", "tests.faults.escape_run", json.dumps(options)],
+        [python.path, "-m", "tests.faults.escape_run", json.dumps(options)],
         cwd=ROOT,
+        env=python.environment | {"PATH": os.pathsep.join(filter(None, (path, os.environ["PATH"])))},
         capture_output=True,
         timeout=170,
         check=False,
-        user=user,
-        group=user,
-        extra_groups=None if user is None else [],
+        user=NOBODY if as_nobody else None,
+        group=NOBODY if as_nobody else None,
+        extra_groups=[] if as_nobody else None,
     )
+
+
+class Interpreter(NamedTuple):
+    path: str
+    environment: dict[str, str]
+
+
+def prefixes() -> set[Path]:
+    return {Path(each).resolve() for each in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)}
+
+
+@cache
+def interpreter_of_nobody() -> Interpreter | None:
+    """One that everybody may run, with planform: ours, or the system's where ours stands in a private home."""
+    systems = f"/usr/bin/python3.{sys.version_info.minor}"
+    with_our_packages = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    for python in (Interpreter(sys.executable, dict(os.environ)), Interpreter(systems, with_our_packages)):
+        try:
+            command = [python.path, "-c", "import planform.sandbox"]
+            subprocess.run(command, user=NOBODY, cwd="/", env=python.environment, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return python
+    return None
 
 
 def _skip_if_missing(way: str, *, as_nobody: bool) -> None:
     if as_nobody and not IS_ROOT:
         pytest.skip("only root can be somebody else")
-    if as_nobody and not _readable_by_all():
-        pytest.skip("the checkout is private to its owner")
-    if way != "container" and Isolation(way) not in available_isolation() and not as_nobody:
+    if as_nobody and interpreter_of_nobody() is None:
+        pytest.skip("the checkout, or every interpreter, is private to its owner")
+    if way == "bubblewrap" and Isolation.NAMESPACES not in available_isolation():
+        pytest.skip("bubblewrap takes user namespaces, which this machine refuses")
+    if way not in ("container", "bubblewrap") and Isolation(way) not in available_isolation() and not as_nobody:
         pytest.skip(f"this machine has no {way}")
-
-
-def _readable_by_all() -> bool:
-    done = subprocess.run([sys.executable, "-c", "import planform"], user=NOBODY, cwd="/", check=False)
-    return done.returncode == 0
 
 
 def _runs(*command: str) -> bool:
@@ -167,8 +196,8 @@ def _runs(*command: str) -> bool:
 @pytest.mark.parametrize("attempt", [*ATTEMPTS, "the victim lives", "nothing stays behind"])
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.long] if way in LONG else []) for way in WAYS])
 def test_nobody_gets_out_and_nobody_takes_more(way: str, attempt: str, outcomes: Callable[[str], Outcomes]) -> None:
-    if attempt in ALLOWED.get(way, {}):
-        pytest.skip(ALLOWED[way][attempt])
+    if way == "container" and attempt in UNFILTERED and not can_filter_calls(f"{container_runtime()}/runc"):
+        pytest.skip(f"this runc has no seccomp: {UNFILTERED[attempt]}")
     assert outcomes(way)[attempt].startswith("held")
 
 
@@ -183,6 +212,28 @@ def test_with_the_network_of_the_machine_its_unix_sockets_stay_out_of_reach(tmp_
     try:
         given = world.given | {"has_network": True, "attempts": names}
         done = attempted({"way": str(available_isolation()[0]), "cgroups": False, "given": given})
+        assert {name: said.partition(":")[0] for name, said in json.loads(done.stdout).items()} == dict.fromkeys(
+            names, "held"
+        )
+    finally:
+        world.close()
+
+
+def test_a_container_that_shall_have_no_network_opens_no_connection_in_the_one_it_shares(tmp_path: Path) -> None:
+    runc = f"{container_runtime()}/runc"
+    if not can_filter_calls(runc):
+        pytest.skip("this runc has no seccomp")
+    world = World(tmp_path, as_nobody=False)
+    names = [
+        "connect_to_the_loopback",
+        "open_while_sending",
+        "send_a_datagram",
+        "connect_to_an_abstract_socket",
+        "send_to_an_abstract_socket",
+    ]
+    try:
+        given = world.given | {"runc": runc, "shares_network": True, "attempts": names}
+        done = attempted({"way": "container", "cgroups": False, "given": given})
         assert {name: said.partition(":")[0] for name, said in json.loads(done.stdout).items()} == dict.fromkeys(
             names, "held"
         )
@@ -227,6 +278,32 @@ def test_where_nothing_hides_files_the_operator_can_allow_it() -> None:
 
 def test_without_namespaces_landlock_hides_files() -> None:
     assert ran() == ["landlock", ""]
+
+
+SUITES = (
+    "unit/test_functions_python.py",
+    "unit/test_phase_functions_tasks.py",
+    "unit/test_render_command.py",
+    "unit/test_runtimes_handover.py",
+    "unit/test_runtimes_oneshot.py",
+    "unit/test_runtimes_process.py",
+    "unit/test_sandbox.py",
+    "unit/test_sandbox_limits.py",
+    "unit/test_sandbox_ports.py",
+    "controllers/test_containers.py",
+    "controllers/test_image_tasks.py",
+)
+"""Of `make test`, what starts functions, scripts and tasks."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_what_starts_functions_passes_its_tests_without_namespaces() -> None:
+    """As in a container, or with user namespaces switched off; the same holds for `make test` as a whole."""
+    pytest_command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-q", *(f"tests/{each}" for each in SUITES)]
+    command = [sys.executable, "-m", "tests.harness.without", *pytest_command]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=880)
+    assert done.returncode == 0, done.stdout[-4000:]
 
 
 @pytest.mark.timeout(120)

@@ -27,6 +27,9 @@ from planform.api.names import (
     FUNCTION,
     IMAGE_CONFIG,
     OPERATION,
+    PREVIEW,
+    PREVIEW_LABEL,
+    PREVIEW_REPORT,
     PROFILE,
     PROVIDER,
     RUNTIME_CONFIG,
@@ -36,8 +39,9 @@ from planform.api.names import (
 from planform.client.protocol import Patch, PatchType
 from planform.client.rights import impersonation_headers
 from planform.errors import Forbidden
-from tests.harness.planes import eventually
+from tests.harness.contexts import eventually
 from tests.harness.tenants import (
+    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     NAMESPACE,
     RBAC,
@@ -76,10 +80,28 @@ async def tenants(request: pytest.FixtureRequest) -> AsyncIterator[Tenants]:
         await tenants.grant("runner", rule("", "configmaps", verbs=["get"]), namespace=team)
         await tenants.grant("operator", rule("ops.crossplane.io", "operations", "cronoperations", "watchoperations"))
         await tenants.grant("installer", rule("pkg.crossplane.io", "functions"))
+        await tenants.grant("holder", rule("protection.crossplane.io", "usages"), namespace=team)
         seen = ["get", "list", "watch"]
         await tenants.grant("viewer", rule(tenants.app.group, "apps", verbs=seen), namespace=team)
         await tenants.grant("viewer", rule("cr.kanister.io", "actionsets", "blueprints", verbs=seen), namespace=team)
         await tenants.grant("viewer", rule("apiextensions.crossplane.io", "compositions", verbs=seen))
+        # They may preview; what a preview is about is another matter.
+        await tenants.grant("previewer", rule("rollout.planform.dev", "previews"))
+        await tenants.grant("previewing-composer", rule("rollout.planform.dev", "previews"))
+        await tenants.grant("previewing-composer", rule("apiextensions.crossplane.io", "compositions"))
+        await tenants.grant("previewing-composer", xrs, namespace=team)
+        await tenants.grant("previewing-lister", rule("rollout.planform.dev", "previews"))
+        await tenants.grant("previewing-lister", rule("apiextensions.crossplane.io", "compositions"))
+        await tenants.grant("previewing-lister", rule(tenants.app.group, "apps", "sites", verbs=seen))
+        for role in ("view", "edit", "admin"):
+            await tenants.admin.create(
+                obj(
+                    CLUSTER_ROLE_BINDING,
+                    tenants.name(role),
+                    roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+                    subjects=[{"apiGroup": RBAC, "kind": "User", "name": tenants.user(f"by-role-{role}").user}],
+                )
+            )
         await tenants.service_account("platform", rule("", "secrets"), where=tenants.vault)
         account = {"annotations": {SERVICE_ACCOUNT_ANNOTATION: "platform"}}
         phases = [kube_ops(obj(SECRET, "by-the-platform", tenants.vault))]
@@ -213,6 +235,58 @@ def operating(make: Callable[[Tenants], Object]) -> Callable[[Tenants, str], Awa
     return does
 
 
+def previewing(
+    make: Callable[[Tenants], Object], **spec: Callable[[Tenants], Any]
+) -> Callable[[Tenants, str], Awaitable[None]]:
+    """A Preview of a manifest, to its end: it must have failed, and say nothing of what it is about."""
+
+    async def does(tenants: Tenants, who: str) -> None:
+        more = {key: value(tenants) for key, value in spec.items()}
+        wanted = obj(PREVIEW, tenants.name(), spec={"change": {"manifests": [make(tenants)]}, **more})
+        ended = await preview_ended(tenants, await tenants.of(who).create(wanted))
+        assert ended["status"]["phase"] == "Failed", said(ended)
+        assert not ended["status"].get("classes") and not ended["status"].get("summary"), said(ended)
+        reports = (await tenants.admin.list(PREVIEW_REPORT)).items
+        assert not [each for each in reports if wanted["metadata"]["name"] in str(each["metadata"].get("labels"))]
+        raise Forbidden(said(ended))
+
+    return does
+
+
+async def preview_ended(tenants: Tenants, made: Object) -> Object:
+    async def over() -> Object | None:
+        found = await tenants.admin.get(PREVIEW, made["metadata"]["name"])
+        return found if (found.get("status") or {}).get("phase") in ("Complete", "Failed") else None
+
+    return await eventually(over, "the Preview's end", seconds=30)
+
+
+async def previewing_with_a_stolen_secret(tenants: Tenants, who: str) -> None:
+    """A candidate's step is given a Secret that no live revision is given."""
+    live = await tenants.admin.create(tenants.composition(obj(CONFIG_MAP, tenants.name(), tenants.team)))
+    await tenants.settled(await tenants.admin.create(tenants.xr(live)))
+    credentials = {"name": "c", "source": "Secret", "secretRef": {"name": "crown", "namespace": tenants.vault}}
+    greedy = {key: value for key, value in live.items() if key in ("apiVersion", "kind", "spec")}
+    [step] = greedy["spec"]["pipeline"]
+    greedy["spec"] = {**greedy["spec"], "pipeline": [{**step, "credentials": [credentials]}]}
+    greedy["metadata"] = {"name": live["metadata"]["name"]}
+    wanted = obj(PREVIEW, tenants.name(), spec={"change": {"manifests": [greedy]}})
+    ended = await preview_ended(tenants, await tenants.of(who).create(wanted))
+    assert ended["status"]["summary"]["changed"] == 0, said(ended)
+    labels = f"{PREVIEW_LABEL}={wanted['metadata']['name']}"
+    reports = (await tenants.admin.list(PREVIEW_REPORT, labels=labels)).items
+    assert "c2VjcmV0" not in str(reports)
+    raise Forbidden(str([each["message"] for report in reports for each in report["spec"]["xrs"]]))
+
+
+async def forging_the_author_of_a_preview(tenants: Tenants, who: str) -> None:
+    wanted = obj(PREVIEW, tenants.name(), spec={"change": {"manifests": [binding(tenants)]}})
+    wanted["metadata"]["annotations"] = ADMINISTRATOR
+    ended = await preview_ended(tenants, await tenants.of(who).create(wanted))
+    assert ended["status"]["phase"] == "Failed", said(ended)
+    raise Forbidden(said(ended))
+
+
 # -- what is tried
 
 
@@ -340,6 +414,10 @@ def package(kind: GroupVersionKind) -> Callable[[Tenants], Object]:
     return lambda tenants: obj(kind, tenants.name(), spec={"package": "example.org/mallory/p:v1"})
 
 
+def preview_of_nothing(tenants: Tenants) -> Object:
+    return obj(PREVIEW, tenants.name(), spec={"change": {"manifests": [composition(tenants)]}})
+
+
 def composition(tenants: Tenants) -> Object:
     return tenants.composition(binding(tenants))
 
@@ -372,6 +450,30 @@ def secret_in(space: str) -> Callable[[Tenants], Object]:
 def usage_in_vault(tenants: Tenants) -> Object:
     of = {"apiVersion": "v1", "kind": "Secret", "resourceRef": {"name": "crown"}}
     return obj(USAGE, tenants.name(), tenants.vault, spec={"of": of, "reason": "mine"})
+
+
+def usage_of_vault(tenants: Tenants) -> Object:
+    """A Usage at home that holds what is elsewhere, for a user that is at home, too."""
+    of = {"apiVersion": "v1", "kind": "Secret", "resourceRef": {"name": "crown", "namespace": tenants.vault}}
+    by = {"apiVersion": "v1", "kind": "ConfigMap", "resourceRef": {"name": "target"}}
+    return obj(USAGE, tenants.name(), tenants.team, spec={"of": of, "by": by})
+
+
+def usage_of_a_choice_in_vault(tenants: Tenants) -> Object:
+    made = usage_of_vault(tenants)
+    made["spec"]["of"] = {"apiVersion": "v1", "kind": "Secret"}
+    made["spec"]["of"]["resourceSelector"] = {"matchLabels": {"a": "b"}, "namespace": tenants.vault}
+    return made
+
+
+async def by_a_usage_that_was_at_home(tenants: Tenants, who: str) -> None:
+    elsewhere = usage_of_vault(tenants)
+    harmless = usage_of_vault(tenants)
+    harmless["spec"]["of"]["resourceRef"] = {"name": "none"}
+    made = await tenants.of(who).create(harmless)
+    await tenants.of(who).patch(
+        USAGE, made["metadata"]["name"], Patch(PatchType.MERGE, {"spec": elsewhere["spec"]}), namespace=tenants.team
+    )
 
 
 def profile_of_vault(tenants: Tenants) -> Object:
@@ -427,6 +529,7 @@ async def of_the_platforms_blueprint(tenants: Tenants, who: str) -> None:
 async def in_an_administrators_composition(tenants: Tenants, who: str) -> None:
     """Who changes it is its author from then on."""
     theirs = await tenants.admin.create(tenants.composition(obj(CONFIG_MAP, tenants.name(), tenants.team)))
+    await tenants.revision_of(theirs)  # or what is changed at once has one revision alone, the changer's
     wanted = binding(tenants)
     greedy = tenants.composition(wanted)
     body = {"spec": {"pipeline": greedy["spec"]["pipeline"]}}
@@ -491,6 +594,8 @@ def inside_a_function(expression: str) -> Callable[[Tenants, str], Awaitable[Non
 
 EMBEDDED = ("embedded",)
 CANNOT = r"(?i)cannot|forbidden"
+FILES_IN_HOME = "find /root -maxdepth 1 -type f | grep -q ."
+"""Files, since an interpreter that is installed there may be seen."""
 
 ATTEMPTS = [
     # Who may create XRs in one namespace, and nothing else.
@@ -532,6 +637,7 @@ ATTEMPTS = [
     Attempt("composer", "composes a CronOperation", composing(cron_operation), CANNOT),
     Attempt("composer", "composes a WatchOperation", composing(watch_operation), CANNOT),
     Attempt("composer", "composes a revision", composing(revision), CANNOT),
+    Attempt("composer", "composes a Usage of what is elsewhere", composing(usage_of_vault), CANNOT),
     Attempt("composer", "composes a Function", composing(package(FUNCTION)), CANNOT),
     Attempt("composer", "composes a Provider", composing(package(PROVIDER)), CANNOT),
     Attempt("composer", "composes a Configuration", composing(package(CONFIGURATION)), CANNOT),
@@ -615,7 +721,7 @@ ATTEMPTS = [
     Attempt("runner", "reads a Secret at the door", reading(SECRET, "crown", "vault"), CANNOT),
     Attempt("runner", "writes a Composition", creating(composition), CANNOT),
     Attempt("runner", "reads the machine's files", running(command("cat /etc/shadow")), "exit code", EMBEDDED),
-    Attempt("runner", "reads other people's homes", running(command("ls -A /root | grep -q .")), "exit code", EMBEDDED),
+    Attempt("runner", "reads other people's homes", running(command(FILES_IN_HOME)), "exit code", EMBEDDED),
     Attempt(
         "runner",
         "finds the control plane's keys",
@@ -631,6 +737,11 @@ ATTEMPTS = [
     Attempt("operator", "names a ServiceAccount", creating(naming(operation, "TEAM/platform")), "impersonate"),
     Attempt("operator", "names one for a schedule", creating(naming(cron_operation, "TEAM/platform")), "impersonate"),
     Attempt("operator", "names one for a watch", creating(naming(watch_operation, "TEAM/platform")), "impersonate"),
+    # Who may write Usages in one namespace.
+    Attempt("holder", "holds what is elsewhere", creating(usage_of_vault), "cannot create usages"),
+    Attempt("holder", "holds a choice elsewhere", creating(usage_of_a_choice_in_vault), "cannot create usages"),
+    Attempt("holder", "turns to what is elsewhere", by_a_usage_that_was_at_home, "cannot create usages"),
+    Attempt("holder", "writes a Usage elsewhere", creating(usage_in_vault), CANNOT),
     # Who may install Functions.
     Attempt("installer", "installs a Provider", creating(package(PROVIDER)), CANNOT),
     Attempt("installer", "installs a Configuration", creating(package(CONFIGURATION)), CANNOT),
@@ -653,11 +764,32 @@ ATTEMPTS = [
     Attempt("viewer", "deletes a Blueprint", deleting(BLUEPRINT, "platforms", "team"), CANNOT),
     Attempt("viewer", "changes a Blueprint", patching(BLUEPRINT, "platforms", {"actions": {}}), CANNOT),
     Attempt("viewer", "looks elsewhere", listing(gvk("v1", "ConfigMap"), "vault"), CANNOT),
+    # Who may preview: with their own rights, and nobody reads reports by a default role.
+    Attempt("viewer", "previews", creating(preview_of_nothing), CANNOT),
+    Attempt("previewer", "previews a Composition", previewing(composition), r"cannot patch .*compositions"),
+    Attempt("previewer", "previews a binding", previewing(binding), r"cannot patch .*clusterrolebindings"),
+    Attempt("previewer", "previews another's XR", previewing(xr_in("vault")), r"cannot patch .*apps"),
+    Attempt("previewer", "previews a Function", previewing(package(FUNCTION)), r"cannot patch .*functions"),
+    Attempt("previewer", "previews as somebody else", forging_the_author_of_a_preview, r"cannot patch"),
+    Attempt(
+        "previewing-composer", "previews XRs it may not list", previewing(composition), r"cannot list .*(apps|sites)"
+    ),
+    Attempt("previewing-lister", "has a step given a Secret", previewing_with_a_stolen_secret, r"cannot get .*secrets"),
+    Attempt("previewing-lister", "reads PreviewReports", listing(PREVIEW_REPORT), CANNOT),
+    Attempt("by-role-view", "reads PreviewReports", listing(PREVIEW_REPORT), CANNOT),
+    Attempt("by-role-edit", "reads PreviewReports", listing(PREVIEW_REPORT), CANNOT),
+    Attempt("by-role-admin", "reads PreviewReports", listing(PREVIEW_REPORT), CANNOT),
     # A function's own process.
     Attempt(
         "function", "reads the machine's files", inside_a_function("open('/etc/shadow').read()"), "refused", EMBEDDED
     ),
-    Attempt("function", "looks into homes", inside_a_function("os.listdir('/root') or 1 / 0"), "refused", EMBEDDED),
+    Attempt(
+        "function",
+        "looks into homes",
+        inside_a_function("[each for each in os.scandir('/root') if each.is_file()][0]"),
+        "refused",
+        EMBEDDED,
+    ),
     Attempt("function", "writes on the machine", inside_a_function("open('/etc/mallory', 'w')"), "refused", EMBEDDED),
     Attempt(
         "function",

@@ -24,7 +24,7 @@ CALLS = "pwrite64,pwritev,fdatasync,fsync,ftruncate,write,writev,sendto,sendmsg"
 PLAIN_PLANE = """
 import asyncio, ctypes, pathlib, sys
 from planform.app import Settings, open_control_plane, run_loop
-from planform.apiserver.wire import HttpServer
+from planform.apiserver.wire.http import HttpServer
 
 async def main():
     ctypes.CDLL(None).prctl(1, 9)

@@ -14,15 +14,15 @@ from typing import Final
 
 from planform.api.kinds import Object
 from planform.api.names import XRD
-from planform.apiserver.registry import ServedKind
+from planform.apiserver.crds.registry import ServedKind
 from planform.app import ControlPlane
-from planform.controllers.engine.garbage import GarbageCollector
+from planform.engine.garbage import GarbageCollector
 from planform.reconcile.controller import Result
 from planform.store import Key
 from tests.faults.composition_child import Life, Order, main
 from tests.faults.composition_cycle import GROUP, Cycle
 from tests.faults.failpoints import Failpoints
-from tests.harness.planes import read, until_condition
+from tests.harness.contexts import read, until_condition
 
 PHASES: Final = ("offer", "withdraw")
 XRD_NAME: Final = f"xapps.{GROUP}"

@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from planform.api.kinds import Object
+from planform.blueprints.actions import PhaseFunctions
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.cluster.endpoint import Health
+from planform.cluster.journal_reviews import LocalJournal
 from planform.cluster.registration import MUTATING, NAME, VALIDATING
-from planform.cluster.webhook import Surroundings, WebhookSettings, open_webhook
-from planform.controllers.actions import PhaseFunctions
-from planform.controllers.workbench import Workbench
+from planform.cluster.webhook import WebhookContext, WebhookSettings, open_webhook
 from planform.errors import Invalid, NotFound
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import eventually
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import eventually
 
 _WRONG: Object = {
     "apiVersion": "apiextensions.crossplane.io/v1",
@@ -30,17 +31,20 @@ _WRONG: Object = {
 
 
 @asynccontextmanager
-async def asking_webhook(bench: Workbench, cluster: RealKubernetes) -> AsyncIterator[None]:
+async def asking_webhook(context: ControllerContext, cluster: RealKubernetes) -> AsyncIterator[None]:
     """The webhook is asked from the beginning of the block to its end."""
-    connection = find_connection(clock=bench.clock, path=cluster.kubeconfig)
-    async with KubernetesClient(connection, clock=bench.clock, rng=bench.rng) as client:
-        here = Surroundings(
+    connection = find_connection(clock=context.clock, path=cluster.kubeconfig)
+    async with KubernetesClient(connection, clock=context.clock, rng=context.rng) as client:
+        here = WebhookContext(
             client=client,
-            clock=bench.clock,
-            rng=bench.rng,
-            metrics=bench.metrics,
+            clock=context.clock,
+            rng=context.rng,
+            metrics=context.metrics,
             health=Health(),
             phase_functions=PhaseFunctions(engine="kubernetes"),
+            journal=LocalJournal(),
+            identity="test",
+            leases=(),
         )
 
         async def asked() -> bool:

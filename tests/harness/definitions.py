@@ -11,11 +11,11 @@ from typing import Any
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import CLUSTER_ROLE, CRD, EVENT, EXTENSIONS_GROUP, XRD
 from planform.client.protocol import Patch, PatchType
-from planform.composition.definitions import xr_kind
-from planform.controllers.definitions import NAME, DefinitionController
-from planform.controllers.workbench import Workbench
+from planform.definitions.controller import NAME, DefinitionController
+from planform.definitions.crds import xr_kind
 from planform.errors import NotFound
-from tests.harness.planes import condition_of, eventually, read, until_condition
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import condition_of, eventually, read, until_condition
 
 HELD = "example.org/held"
 """A finalizer that stands for what the controller of an object still has to do."""
@@ -43,13 +43,13 @@ class Recorder:
 class Definitions:
     """A definition controller on a bench, and short words for what tests do to it."""
 
-    bench: Workbench
+    context: ControllerContext
     group: str
     composites: Recorder = field(default_factory=Recorder)
     claims: Recorder = field(default_factory=Recorder)
 
     def start(self) -> DefinitionController:
-        controller = DefinitionController(self.bench, self.composites, self.claims)
+        controller = DefinitionController(self.context, self.composites, self.claims)
         controller.start()
         return controller
 
@@ -60,7 +60,7 @@ class Definitions:
         return self.start()
 
     async def stop(self) -> None:
-        await self.bench.plane.stop(NAME)
+        await self.context.manager.stop(NAME)
 
     def xrd(self, version: str = "v2", plural: str = "apps", **spec: Any) -> Object:
         kind = plural.removesuffix("s").title()
@@ -77,14 +77,14 @@ class Definitions:
 
     async def established(self, xrd: Object) -> Object:
         """Create an XRD and wait until it is served; gives it as it is then, read as v2."""
-        return await self.until(await self.bench.client.create(xrd), "Established", "True")
+        return await self.until(await self.context.client.create(xrd), "Established", "True")
 
     async def until(self, xrd: Object, type_: str, status: str, **more: str) -> Object:
         """Wait for a condition that is about the XRD's latest generation."""
         obj = {**xrd, "apiVersion": XRD.api_version}
 
         async def check() -> Object | None:
-            found = await until_condition(self.bench.client, obj, type_, status, **more)
+            found = await until_condition(self.context.client, obj, type_, status, **more)
             condition = condition_of(found, type_) or {}
             return found if condition["observedGeneration"] == found["metadata"]["generation"] else None
 
@@ -96,17 +96,17 @@ class Definitions:
         served = await eventually(lambda: self._served(api), f"{api} is served")
         metadata = {"name": name} | ({"namespace": "default"} if served.namespaced else {})
         obj = {"apiVersion": api.api_version, "kind": api.kind, "metadata": metadata}
-        return await self.bench.client.create({**obj, "spec": {"size": 3, **spec}})
+        return await self.context.client.create({**obj, "spec": {"size": 3, **spec}})
 
     async def _served(self, api: GroupVersionKind) -> Any:
         try:
-            return await self.bench.client.kind(api)
+            return await self.context.client.kind(api)
         except NotFound:
             return None
 
     async def change(self, obj: Object, body: Object, subresource: str = "") -> Object:
         metadata = obj["metadata"]
-        return await self.bench.client.patch(
+        return await self.context.client.patch(
             gvk_of(obj),
             metadata["name"],
             Patch(PatchType.MERGE, body),
@@ -118,26 +118,26 @@ class Definitions:
         metadata = obj["metadata"]
 
         async def check() -> bool:
-            found = await read(self.bench.client, gvk_of(obj), metadata["name"], metadata.get("namespace") or "")
+            found = await read(self.context.client, gvk_of(obj), metadata["name"], metadata.get("namespace") or "")
             return found is None
 
         await eventually(check, f"{obj['kind']} {metadata['name']} is gone")
 
     async def delete(self, obj: Object) -> None:
         metadata = obj["metadata"]
-        await self.bench.client.delete(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
+        await self.context.client.delete(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
 
     async def versions(self, xrd: Object) -> dict[str, str]:
-        """The resource versions of everything that a pass may write."""
+        """The resource versions of everything that a reconcile may write."""
         name = xrd["metadata"]["name"]
         names = [(XRD, name), (CRD, name), (CRD, f"apps.{self.group}")]
         names += [(CLUSTER_ROLE, role_name(name, who)) for who in ("crossplane", "edit", "view", "browse")]
-        found = [await read(self.bench.client, kind, each) for kind, each in names]
+        found = [await read(self.context.client, kind, each) for kind, each in names]
         return {f"{obj['kind']} {obj['metadata']['name']}": obj["metadata"]["resourceVersion"] for obj in found if obj}
 
     async def events(self, xrd: Object) -> list[tuple[str, str, str]]:
-        await self.bench.events.written()
-        events = (await self.bench.client.list(EVENT, namespace="default")).items
+        await self.context.events.written()
+        events = (await self.context.client.list(EVENT, namespace="default")).items
         uid = xrd["metadata"]["uid"]
         return [
             (each["type"], each["reason"], each["message"])
@@ -159,9 +159,9 @@ def with_field(name: str, schema: Object, **more: Any) -> Object:
     return version
 
 
-def passes(bench: Workbench) -> int:
+def reconciles(context: ControllerContext) -> int:
     """Reconciles of XRDs that have ended."""
-    found = re.findall(rf'planform_reconcile_total{{controller="{NAME}",[^}}]*}} (\d+)', bench.metrics.render())
+    found = re.findall(rf'planform_reconcile_total{{controller="{NAME}",[^}}]*}} (\d+)', context.metrics.render())
     return sum(map(int, found))
 
 
@@ -185,12 +185,12 @@ def stranger(group: str, *owners: Object) -> Object:
 
 
 @asynccontextmanager
-async def definitions(bench: Workbench, unique: str) -> AsyncIterator[Definitions]:
+async def definitions(context: ControllerContext, unique: str) -> AsyncIterator[Definitions]:
     """A controller that runs; the XRDs that a test leaves are deleted, since other tests would find them."""
-    defs = Definitions(bench, f"{unique}.example.org")
+    defs = Definitions(context, f"{unique}.example.org")
     defs.start()
     yield defs
-    for xrd in (await bench.client.list(XRD)).items:
+    for xrd in (await context.client.list(XRD)).items:
         if xrd["spec"]["group"] == defs.group:
             await defs.delete(xrd)
             await defs.gone(xrd)

@@ -1,4 +1,4 @@
-"""The embedded engine inside a test: store, verbs and chores, without a wire."""
+"""The embedded engine inside a test: store, verbs and built-in controllers, without a wire."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from random import Random
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
-from planform.apiserver.core import ConversionWebhooks, Core
-from planform.apiserver.dynamic_admission.dispatch import DynamicAdmission
+from planform.apiserver.admission.dynamic.dispatch import DynamicAdmission
+from planform.apiserver.admission.webhook_calls import WebhookCalls
+from planform.apiserver.auth.rbac import Rbac
 from planform.apiserver.engine import open_engine
 from planform.apiserver.local import LocalClient
-from planform.apiserver.rbac import Rbac
-from planform.apiserver.webhook_calls import WebhookCalls
+from planform.apiserver.verbs.core import ConversionWebhooks, Core
 from planform.clock import Clock, SystemClock
-from planform.controllers.engine import start_chores
-from planform.reconcile.gate import Gate
-from planform.reconcile.plane import open_plane
+from planform.engine.controllers import start_builtin_controllers
+from planform.reconcile.limiter import ConcurrencyLimiter
+from planform.reconcile.manager import open_manager
 from planform.reconcile.sources import Watches
 from planform.store import open_store
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 CRD = gvk("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 CONFIG_MAP = gvk("v1", "ConfigMap")
@@ -71,12 +71,14 @@ async def embedded_engine(
         client = LocalClient(core)
         if calls is not None:
             core.dynamic_admission = DynamicAdmission(core, calls, Rbac(store))
-        async with Watches(client, clock=clock, rng=rng) as watches, open_plane(watches, clock=clock) as plane:
-            chores = start_chores(core, plane, gate=Gate(4), rng=rng, metrics=Registry())
+        async with Watches(client, clock=clock, rng=rng) as watches, open_manager(watches, clock=clock) as manager:
+            builtin_controllers = start_builtin_controllers(
+                core, manager, limiter=ConcurrencyLimiter(4), rng=rng, metrics=MetricsRegistry()
+            )
             if not (await client.list(NAMESPACE)).items:
                 await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
             yield Embedded(core, client)
-            chores.close()
+            builtin_controllers.close()
             if calls is not None:
                 await calls.close()
 

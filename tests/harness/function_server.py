@@ -109,6 +109,14 @@ class _Modes:
                 response.desired.resources["it"].resource.update(
                     {"apiVersion": wanted["apiVersion"], "kind": "Widget", "spec": {"size": password}}
                 )
+            case "wrap":  # another secret, which is nowhere but in the manifest that an object wraps
+                manifest = {"apiVersion": "v1", "kind": "Secret", "stringData": {"password": password[::-1]}}
+                wrapper = {"apiVersion": wanted["apiVersion"], "kind": "Wrapper", "spec": {"manifests": [manifest]}}
+                response.desired.resources["it"].resource.update(wrapper)
+                response.results.add(severity=v1.SEVERITY_WARNING, message=f"made {password[::-1]}", reason="Made")
+                response.conditions.add(
+                    type="LoggedIn", status=v1.STATUS_CONDITION_TRUE, reason="Yes", message=f"by {password[::-1]}"
+                )
             case "say":
                 response.results.add(severity=v1.SEVERITY_NORMAL, message=f"logged in with {password}")
                 response.results.add(severity=v1.SEVERITY_WARNING, message=f"weak: {password}", reason="Weak")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.clock import Clock, SystemClock
 from planform.functions.endpoints import Endpoint
 from planform.functions.grpc_transport import CallLimits, GrpcRunner
@@ -17,11 +17,11 @@ from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.executables import Executable, RuntimeSettings, Way
-from planform.packages.runtimes.host import Draining, RuntimeHost, Standing
+from planform.packages.runtimes.host import Draining, RuntimeHost, RuntimeStatus
 from planform.packages.runtimes.launching import Wanted
 from planform.packages.runtimes.servers import Spares
-from planform.telemetry.metrics import Registry
-from tests.harness.planes import PATIENCE_SECONDS, eventually
+from planform.telemetry.metrics import MetricsRegistry
+from tests.harness.contexts import PATIENCE_SECONDS, eventually
 
 SERVER = '''"""Says who it is, and waits as long as its input says."""
 
@@ -92,12 +92,12 @@ class Hosting:
         self.host.ensure(wanted)
         return wanted
 
-    async def ready(self, revision: str, *, seconds: float = PATIENCE_SECONDS) -> Standing:
-        async def check() -> Standing | None:
-            standing = self.host.standing(revision)
-            return standing if standing is not None and standing.ready else None
+    async def ready(self, revision: str, *, seconds: float = PATIENCE_SECONDS) -> RuntimeStatus:
+        async def check() -> RuntimeStatus | None:
+            runtime_status = self.host.runtime_status(revision)
+            return runtime_status if runtime_status is not None and runtime_status.ready else None
 
-        return await eventually(check, f"{revision} serves: {self.host.standing(revision)}", seconds=seconds)
+        return await eventually(check, f"{revision} serves: {self.host.runtime_status(revision)}", seconds=seconds)
 
     async def spare(self, revision: str) -> int:
         """Wait until a spare process is there beside the one that serves; gives its leader."""
@@ -109,7 +109,7 @@ class Hosting:
 
     async def gone(self, revision: str) -> None:
         async def check() -> bool:
-            return self.host.standing(revision) is None
+            return self.host.runtime_status(revision) is None
 
         await eventually(check, f"{revision} has stopped")
 
@@ -125,10 +125,10 @@ async def open_hosting(
     data: Path,
     *,
     clock: Clock | None = None,
-    draining: Draining = Draining(quiet=0.2, longest=20.0),  # noqa: B008  # frozen
+    draining: Draining = Draining(quiet=0.2, max_seconds=20.0),  # noqa: B008  # frozen
     spares: Spares | None = Spares(),  # noqa: B008  # frozen
     limits: CallLimits = CallLimits(),  # noqa: B008  # frozen
-    metrics: Registry | None = None,
+    metrics: MetricsRegistry | None = None,
 ) -> AsyncIterator[Hosting]:
     clock = clock or SystemClock()
     certificates = RevisionCertificates(Pki(data / "pki", clock=clock), data / "certificates", clock=clock)

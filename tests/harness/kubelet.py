@@ -366,8 +366,9 @@ def _environment(pod: Object, container: Mapping[str, Any], places: Mapping[str,
 
 
 def _port(container: Mapping[str, Any]) -> int:
-    """Where a function serves; 0 for what is none."""
-    return next((int(each["containerPort"]) for each in container["ports"] if each.get("name") == "grpc"), 0)
+    """Where a function serves, or a provider its webhooks; 0 for what does neither."""
+    named = ("grpc", "webhook")
+    return next((int(each["containerPort"]) for each in container["ports"] if each.get("name") in named), 0)
 
 
 async def _until_open(address: str, container: Mapping[str, Any]) -> None:

@@ -21,17 +21,9 @@ from planform.api.names import (
     PACKAGE_LABEL,
     RUNTIME_CONFIG,
 )
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client
-from planform.controllers.function_catalogue import LiveFunctions, runner
-from planform.controllers.functions import FunctionController, Packaging
-from planform.controllers.packages.configurations import ConfigurationController
-from planform.controllers.packages.contents import PackageContents
-from planform.controllers.packages.deliveries import Deliveries
-from planform.controllers.packages.locking import LockController
-from planform.controllers.packages.sweeping import PackageSweep
-from planform.controllers.workbench import Workbench
 from planform.errors import NotFound
 from planform.functions.errors import FunctionUnavailable, ResolutionError
 from planform.functions.resolution import Request, resolve
@@ -39,15 +31,23 @@ from planform.functions.runner import FunctionRunner
 from planform.functions.values import FunctionRequest
 from planform.packages.blobs import BlobStore
 from planform.packages.building import Program, Source, assemble
+from planform.packages.configurations import ConfigurationController
+from planform.packages.contents import PackageContents
+from planform.packages.deliveries import Deliveries
 from planform.packages.errors import RegistryUnavailable
 from planform.packages.fetching import RegistryPackages
+from planform.packages.function_catalogue import LiveFunctions, runner
+from planform.packages.function_controller import FunctionController, Packaging
 from planform.packages.layers import File
+from planform.packages.locking import LockController
 from planform.packages.payloads import Payload, RuntimeKind
 from planform.packages.runtimes.certificates import RevisionCertificates
 from planform.packages.runtimes.host import Draining, RuntimeHost
+from planform.packages.sweeping import PackageSweep
 from planform.packages.xpkg import package_of
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import eventually, until_condition
 from tests.harness.hosting import SERVER
-from tests.harness.planes import eventually, until_condition
 
 REPOSITORY = "registry.example.org/acme/fn"
 INPUT_GROUP = "fn.example.org"
@@ -96,13 +96,14 @@ class PublishedPackages(RegistryPackages):
 class Installation:
     """Functions as packages: what users do with them, and what becomes of it."""
 
-    bench: Workbench
+    context: ControllerContext
     data: Path
     source: PublishedPackages
     host: RuntimeHost
     live: LiveFunctions
     run: FunctionRunner
     controller: FunctionController
+    packaging: Packaging
 
     def publish(
         self,
@@ -130,7 +131,7 @@ class Installation:
         labels: dict[str, str] | None = None,
         **spec: Any,
     ) -> Object:
-        return await self.bench.client.apply(
+        return await self.context.client.apply(
             {
                 "apiVersion": FUNCTION.api_version,
                 "kind": kind,
@@ -145,10 +146,10 @@ class Installation:
         self, type_: str, status: str, *, name: str = "fn", kind: GroupVersionKind = FUNCTION, **more: str
     ) -> Object:
         about = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
-        return await until_condition(self.bench.client, about, type_, status, **more)
+        return await until_condition(self.context.client, about, type_, status, **more)
 
     async def revisions(self, name: str = "fn") -> list[Object]:
-        found = await self.bench.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")
+        found = await self.context.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")
         return sorted(found.items, key=lambda each: int(each["spec"]["revision"]))
 
     async def until_states(self, wanted: dict[int, str], *, name: str = "fn") -> list[Object]:
@@ -183,30 +184,31 @@ class Installation:
 
 
 @asynccontextmanager
-async def installing(bench: Workbench, data: Path) -> AsyncIterator[Installation]:
-    """The controller of Functions with all it takes to run packages, on a workbench."""
-    clock = bench.clock
+async def installing(context: ControllerContext, data: Path) -> AsyncIterator[Installation]:
+    """The controller of Functions with all it takes to run packages, on a ControllerContext."""
+    clock = context.clock
     certificates = RevisionCertificates(Pki(data / "pki", clock=clock), data / "certificates", clock=clock)
-    source = PublishedPackages(data / "packages", bench.client, clock=clock, rng=bench.rng)
-    draining = Draining(quiet=0.2, longest=20)
+    source = PublishedPackages(data / "packages", context.client, clock=clock, rng=context.rng)
+    draining = Draining(quiet=0.2, max_seconds=20)
     async with (
         RuntimeHost(data, certificates, clock=clock, draining=draining) as host,
-        LiveFunctions(bench, host) as live,
+        LiveFunctions(context, host) as live,
         runner(live, host=host) as run,
     ):
         await live.synced()
-        contents = PackageContents(source, bench.client, Deliveries(bench.plane, clock))
-        contents.dependencies = lock = LockController(bench, contents)
-        controller = FunctionController(bench, live, Packaging(contents, host, lock))
+        contents = PackageContents(source, context.client, Deliveries(context.manager, clock))
+        contents.dependencies = lock = LockController(context, contents)
+        packaging = Packaging(contents, host, lock)
+        controller = FunctionController(context, live, packaging)
         controller.start()
-        ConfigurationController(bench, contents, lock).start()
+        ConfigurationController(context, contents, lock).start()
         lock.start()
-        PackageSweep(bench, source, host, data).start()
-        yield Installation(bench, data, source, host, live, run, controller)
-        if isinstance(bench.client, KubernetesClient):
-            await _clean(bench.client)
+        PackageSweep(context, source, host, data).start()
+        yield Installation(context, data, source, host, live, run, controller, packaging)
+        if isinstance(context.client, KubernetesClient):
+            await _clean(context.client)
         for name in ("functions", "configurations", "lock", "package-files"):
-            await bench.plane.stop(name)
+            await context.manager.stop(name)
 
 
 async def _clean(client: Client) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.calling import call
-from planform.blueprints.contract import Engine, PhaseContext, PhaseFunction, Progress, Surroundings
+from planform.blueprints.contract import Engine, PhaseContext, PhaseEnvironment, PhaseFunction, Progress
 from planform.blueprints.functions import Policy, builtin_functions
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.blueprints.rendering import Templates
@@ -22,7 +22,7 @@ class PhaseRunner:
 
     client: Client | None = None
     clock: Clock = field(default_factory=SystemClock)
-    here: Surroundings = field(default_factory=Surroundings)
+    here: PhaseEnvironment = field(default_factory=PhaseEnvironment)
     params: dict[str, Any] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     namespace: str = "default"
@@ -87,5 +87,5 @@ def s3_profile(endpoint: str, key: str, secret: str, *, bucket: str = "backups",
     return {"Location": location, "Credential": credential, "SkipSSLVerify": False}
 
 
-def surroundings(engine: Engine = "embedded", **more: Any) -> Surroundings:
-    return Surroundings(engine=engine, **more)
+def surroundings(engine: Engine = "embedded", **more: Any) -> PhaseEnvironment:
+    return PhaseEnvironment(engine=engine, **more)

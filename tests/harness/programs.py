@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import unittest
 from functools import cache
 from pathlib import Path
 
+from tools.testbins import READY
+
+from planform.sandbox import Isolation, available_isolation
 from tests.harness.processes import dies_with_us
 
 TESTBINS = Path(__file__).parents[2] / "tools" / "testbins.py"
 
-# Shorter than the limit of a test. `make test` gets everything beforehand: only a bare pytest on a new machine waits.
+SUITE = "PLANFORM_SUITE"
+"""The variable that says whose tests run: `quick` in `make test`, `rest` in `make test-all`."""
+
+# Shorter than the limit of a test. Make gets everything beforehand: only a bare pytest on a new machine waits.
 PATIENCE_SECONDS = 240
 
 
@@ -22,8 +29,14 @@ class ProgramMissing(unittest.SkipTest):
 
 @cache
 def programs(*names: str) -> Path:
-    """Give a directory that holds these programs, checked, making them first if need be. Raises ProgramMissing."""
-    command = dies_with_us([sys.executable, str(TESTBINS), "ensure", *names])
+    """Give a directory that holds these programs, checked, making them first if need be. Raises ProgramMissing.
+
+    In `make test` nothing is built: what is not ready there belongs to `make test-all`, and asking for it is an error.
+    """
+    quick = os.environ.get(SUITE) == "quick"
+    if quick and (built := sorted(set(names) - READY)):
+        raise AssertionError(f"{', '.join(built)} must be built: mark this test with `pytest.mark.programs`")
+    command = dies_with_us([sys.executable, str(TESTBINS), "ensure", *(["--ready"] if quick else []), *names])
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
@@ -33,3 +46,10 @@ def programs(*names: str) -> Path:
     if done.returncode != 0:
         raise ProgramMissing((done.stderr.strip().splitlines() or ["tools/testbins.py said nothing"])[-1])
     return Path(done.stdout.strip())
+
+
+def container_runtime() -> Path:
+    """The directory that holds runc, where it can run containers. Raises ProgramMissing."""
+    if Isolation.NAMESPACES not in available_isolation():
+        raise ProgramMissing("containers take user namespaces, which this machine refuses")
+    return programs("runc")

@@ -13,15 +13,15 @@ from planform.api.authors import Author, service_account
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import ACTION_SET, BLUEPRINT, COMPOSITION, COMPOSITION_REVISION, XRD
 from planform.app import Settings, open_control_plane
+from planform.blueprints.actions import PhaseFunctions
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
-from planform.client.rights import ClusterRights, impersonation_headers
+from planform.client.rights import Access, ClusterRights, impersonation_headers, review
 from planform.clock import SystemClock
-from planform.controllers.actions import PhaseFunctions
 from planform.errors import NotFound
 from tests.harness.asking import asking_webhook
+from tests.harness.contexts import all_controllers, condition_of, eventually, kubernetes_context, read, until_condition
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import all_controllers, condition_of, eventually, kubernetes_bench, read, until_condition
 
 RBAC = "rbac.authorization.k8s.io"
 NAMESPACE = GroupVersionKind("", "v1", "Namespace")
@@ -63,6 +63,7 @@ class Tenants:
     engine: str
     unique: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
     _count: int = 0
+    _grants: dict[str, str] = field(default_factory=dict)
 
     @property
     def team(self) -> str:
@@ -118,7 +119,7 @@ class Tenants:
         author = who if isinstance(who, Author) else self.user(who)
         kinds = ("Role", "RoleBinding") if namespace else ("ClusterRole", "ClusterRoleBinding")
         role, binding = (GroupVersionKind(RBAC, "v1", kind) for kind in kinds)
-        name = self.name("grant")
+        name = self._grants[_grant_key(author, rules, namespace)] = self.name("grant")
         await self.admin.create(obj(role, name, namespace, rules=list(rules)))
         await self.admin.create(
             obj(
@@ -129,18 +130,24 @@ class Tenants:
                 subjects=[{"apiGroup": RBAC, "kind": "User", "name": author.user}],
             )
         )
-        wanted = rules[0]
-        from planform.client.rights import Access, review
-
-        names = wanted.get("resourceNames") or ["x"]
-        access = Access(
-            wanted["verbs"][0], wanted["apiGroups"][0], wanted["resources"][0].replace("*", "x"), namespace, names[0]
-        )
+        access = _first_of(rules[0], namespace)
 
         async def counts() -> bool:
             return await review(self.admin, author, access)
 
         await eventually(counts, f"{author.user} may {access}")
+
+    async def revoke(self, who: str | Author, *rules: Object, namespace: str = "") -> None:
+        """Take rights away that were granted with the same words; the server knows when this returns."""
+        author = who if isinstance(who, Author) else self.user(who)
+        name, access = self._grants.pop(_grant_key(author, rules, namespace)), _first_of(rules[0], namespace)
+        kind = "RoleBinding" if namespace else "ClusterRoleBinding"
+        await self.admin.delete(GroupVersionKind(RBAC, "v1", kind), name, namespace=namespace)
+
+        async def counts() -> bool:
+            return not await review(self.admin, author, access)
+
+        await eventually(counts, f"{author.user} may not {access}")
 
     async def service_account(self, name: str, *rules: Object, namespace: str = "", where: str = "") -> Author:
         """A ServiceAccount of the team's namespace, or `namespace`, with rights there, or in `where`."""
@@ -256,6 +263,16 @@ class Tenants:
                 await self.admin.delete(NAMESPACE, space)
 
 
+def _grant_key(author: Author, rules: Iterable[Object], namespace: str) -> str:
+    return f"{author.user} {namespace} {list(rules)}"
+
+
+def _first_of(rule: Object, namespace: str) -> Access:
+    """The first thing that a rule allows, to ask about."""
+    name = (rule.get("resourceNames") or ["x"])[0]
+    return Access(rule["verbs"][0], rule["apiGroups"][0], rule["resources"][0].replace("*", "x"), namespace, name)
+
+
 def said(found: Object) -> str:
     """All that an object's status says, for a look at its words."""
     return str(found.get("status") or {})
@@ -273,11 +290,14 @@ async def open_tenants(cluster: RealKubernetes | None, **settings: Any) -> Async
                 await tenants.prepare()
                 yield tenants
         return
-    async with kubernetes_bench(cluster) as bench, asking_webhook(bench, cluster):
-        assert isinstance(bench.client, KubernetesClient)
-        tenants = Tenants(bench.client, "kubernetes")
+    async with kubernetes_context(cluster) as context, asking_webhook(context, cluster):
+        assert isinstance(context.client, KubernetesClient)
+        tenants = Tenants(context.client, "kubernetes")
         async with all_controllers(
-            bench, rights=ClusterRights(bench.client), phase_functions=PhaseFunctions(engine="kubernetes"), **settings
+            context,
+            rights=ClusterRights(context.client),
+            phase_functions=PhaseFunctions(engine="kubernetes"),
+            **settings,
         ):
             await tenants.prepare()
             yield tenants

@@ -84,9 +84,9 @@ def test_child_ends_when_the_test_process_is_killed(tmp_path: Path) -> None:
 
 
 def test_child_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
-    deaf = ["/bin/sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"]
-    with running(deaf, tmp_path / "log") as child:
-        while "deaf" not in child.output():
+    stubborn = ["/bin/sh", "-c", "trap '' TERM; echo stubborn; while :; do sleep 1; done"]
+    with running(stubborn, tmp_path / "log") as child:
+        while "stubborn" not in child.output():
             time.sleep(0.01)
         child.stop(grace_seconds=0.1)
         assert child.process.returncode == -signal.SIGKILL

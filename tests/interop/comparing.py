@@ -10,33 +10,149 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from planform.builtin.environment import ENVIRONMENT_KEY
+from planform.builtin.environment import ENVIRONMENT_KEY, EXTRA_RESOURCES_KEY
 from planform.functions.jsonform import response_to_json
 from planform.functions.values import FunctionRequest, FunctionResponse, Object
 
 IMPROVEMENTS: Final[list[Object]] = yaml.safe_load((Path(__file__).parent / "improvements.yaml").read_text())
 IDS: Final = frozenset(entry["id"] for entry in IMPROVEMENTS)
 
-_MISTAKES: Final = re.compile(
-    r"is used twice|selects nothing|is missing, so|does nothing|counts as|nothing has an empty"
-)
-_WORDS: Final = re.compile(
-    r"cannot get (Function|function) input|invalid Function input: resources: Required|cannot unmarshal"
-    r"|CEL condition: |cannot compile regex|data: not an object|cannot evaluate CEL expression|get filters from"
-)
+Words = tuple[str, str]
+"""Patterns of one message, ours and theirs, that say the same; what is in groups must be equal."""
 
-_TEMPLATE_WORDS: Final = re.compile(
-    r"invalid function input|invalid Function input|cannot get Function input|cannot apply template options"
-    r"|cannot decode manifest|template is missing required|duplicate extra resource key|reserved|invalid kind"
-    r"|cannot get (Contexts|Conditions|extra resources)|must be (an object|a list)|document \d+"
-    r"|invalid annotations in resource|cannot (execute|parse)"
+_MISTAKES: Final = {
+    "sequencer": (r'usageVersion: ".*" is neither v2 nor v1, and counts as v2',),
+    "environment-configs": (r"spec\.environmentConfigs\[\d+\]\.selector\.maxMatch: 0 selects nothing",),
+    "extra-resources": (
+        r"spec\.extraResources\[\d+\]\.selector\.maxMatch: 0 selects nothing",
+        r'spec\.extraResources\[\d+\]\.into: ".*" is used twice, and both find what the last one asks for',
+    ),
+    "go-templating": (
+        r'document \d+ \(.*, ClaimConditions\): conditions\[\d+\]\.target ".*" is not CompositeAndClaim, and counts as '
+        r"Composite",
+    ),
+}
+"""The warnings of each function about what upstream accepts in silence."""
+
+_SEQUENCE: Final = r'cannot evaluate condition ".*" for sequence \[.*\]: '
+_FILTER: Final = r'cannot evaluate CEL expression ".*" for filter \d+: '
+_UNKNOWN_MEMBER: Final[Words] = (
+    r"cannot get Function input: object contains unknown field .*",
+    r"cannot get Function input from \*v1\.RunFunctionRequest: .*: unknown (?:object member )?name .*",
+)
+_OWN_WORDS: Final[dict[str, tuple[Words, ...]]] = {
+    "sequencer": (
+        (
+            rf"({_SEQUENCE}cannot parse CEL condition: ERROR: <input>:\d+:\d+: Syntax error: ).*",
+            rf"({_SEQUENCE}cannot parse CEL condition: ERROR: <input>:\d+:\d+: Syntax error: ).*?",
+        ),
+        (rf"({_SEQUENCE}cannot evaluate CEL condition: .*) evaluating expression: .*", rf"({_SEQUENCE}.*)"),
+        (r"(cannot compile regex .*: error parsing regexp: [^`]*)`(.*)`", r"(cannot compile regex [^`]*)`(.*)\$`"),
+    ),
+    "tag-manager": (_UNKNOWN_MEMBER,),
+    "status-transformer": (_UNKNOWN_MEMBER,),
+    "environment-configs": (
+        (
+            r'(cannot merge environment data: cannot get data from environment config ".*": )data: not an object',
+            r"(cannot merge .*: )cannot unmarshal value from JSON: .*: cannot unmarshal \w+ into Go value of type .*",
+        ),
+    ),
+    "cel-filter": (
+        (rf"({_FILTER}cannot evaluate CEL program: .*) evaluating expression: .*", rf"({_FILTER}.*)"),
+        (
+            rf'({_FILTER}expression ".*" must return a boolean, but will return )\S+ instead; .*',
+            rf'({_FILTER}expression ".*" must return a boolean, but will return )\S+ instead',
+        ),
+        (
+            rf"({_FILTER})cannot parse expression(: ERROR: .* undeclared reference to .*)",
+            rf"({_FILTER})cannot type-check expression(: ERROR: .*)",
+        ),
+        (
+            rf"({_FILTER}cannot parse expression: ERROR: <input>:\d+:\d+: Syntax error: ).*",
+            rf"({_FILTER}cannot parse expression: ERROR: <input>:\d+:\d+: Syntax error: ).*",
+        ),
+    ),
+    "patch-and-transform": (
+        (
+            r"cannot get Function input: the step has no input",
+            r"invalid Function input: resources: Required value: resources is required",
+        ),
+    ),
+}
+_WORDS_ABOUT_TEMPLATES: Final[tuple[Words, ...]] = (
+    (r'(".*" template is missing required ".*" annotation): document \d+ \(.*\)', r'(".*" template .* annotation)'),
+    (r'document \d+ \(.*\): (duplicate extra resource key ".*")', r"(duplicate extra resource key .*)"),
+    (
+        r'invalid Function input: options\[\d+\]: Invalid value: "(.*)": must be missingkey=.*',
+        r"cannot apply template options: panic occurred while applying template options: unrecognized option: (.*)",
+    ),
+    (
+        r'(invalid function input: invalid ".*" annotation value ".*") in document \d+ \(.*\)(: must be True, .*)',
+        r'(invalid function input: invalid ".*" annotation value ".*")(: must be True, .*)',
+    ),
+    (
+        r"invalid Function input: inline\.template: Required value: .*",
+        r"invalid function input: inline\.template or inline\.templates should be provided",
+    ),
+    (
+        r"cannot decode manifest: document \d+ \(.*\): (Object '\w+' is missing)",
+        r"cannot decode manifest: (Object '\w+' is missing) in '.*'",
+    ),
+    (r"cannot get Function input: the step has no input", r"invalid function input: source is required"),
+    (
+        r'invalid function input: cannot get the template: environment key "(.*)" is not in the environment',
+        r"invalid function input: cannot read tmpl from the environment: key: (.*) does not exist",
+    ),
+    (
+        r'invalid function input: cannot get the template: environment key ".*" is not in the environment',
+        r"invalid function input: cannot read tmpl .*: apiextensions\.crossplane\.io/environment key does not exist .*",
+    ),
+    (
+        r'cannot set ClaimCondition type: "(.*)" is a reserved condition type',
+        r"cannot set ClaimCondition type: (.*) is a reserved Crossplane Condition",
+    ),
+    (
+        r"invalid Function input: environment\.key: Required value: .*",
+        r"invalid function input: environment\.key should be provided",
+    ),
+    (r'(invalid kind ".*" for apiVersion ".*" - must be one of ).*', r"(invalid kind .* - must be one of ).*"),
+    (
+        r"document \d+ \(.*, Context\): data must be an object",
+        r"cannot get Contexts from input: cannot unmarshal value from JSON: .*: cannot unmarshal \w+ into Go value .*",
+    ),
+    (
+        r'invalid Function input: source: Invalid value: "(.*)": must be Inline or Environment',
+        r"invalid function input: invalid source: (.*)",
+    ),
+    (
+        r"cannot decode manifest: error on line \d+ \(document \d+, line \d+\) near: '.*': (.*)",
+        r"cannot decode manifest: error converting YAML to JSON: yaml: line \d+: (.*)",
+    ),
+    (
+        r"cannot decode manifest: error on line \d+ \((document \d+), line \d+\) near: '.*': (.*)",
+        r"cannot decode manifest: error converting YAML to JSON: yaml: line \d+ \((document \d+), line \d+\) near: "
+        r"'.*': (.*)",
+    ),
+)
+_NO_FILES: Final = (
+    r'invalid Function input: source: Invalid value: "FileSystem": is not supported: .*',
+    r"cannot get Function input: the step has no input",
+)
+_MISSING: Final = r'verifying and sorting extra resources: cannot find expected extra resource "(.*)"'
+_RANDOM_NOTICE: Final = (
+    "random values are not those that a control plane makes: these follow from the XR and the template alone"
+)
+_TYPE_OF_ENVIRONMENT: Final = {"apiVersion": "internal.crossplane.io/v1alpha1", "kind": "Environment"}
+_TOO_EARLY: Final = re.compile(
+    r"cannot merge environment data: .*|cannot get selected environment configs: .*"
+    r'|verifying and sorting extra resources: (cannot find expected extra resource|Required extra resource) ".*'
 )
 
 
@@ -54,17 +170,22 @@ class Case:
 
 
 Rule = Callable[[Case], None]
-RULES: Final[dict[str, tuple[frozenset[str], Rule]]] = {}
+RULES: Final[dict[str, Rule]] = {}
 
 
-def rule(name: str, *functions: str) -> Callable[[Rule], Rule]:
-    """Register a rule for functions, or for all of them."""
+def rule(name: str) -> Callable[[Rule], Rule]:
+    """Register the rule of an entry, for the functions that the entry lists."""
 
     def register(made: Rule) -> Rule:
-        RULES[name] = (frozenset(functions), made)
+        RULES[name] = made
         return made
 
     return register
+
+
+def listed(function: str) -> Iterator[Object]:
+    """The entries about a function."""
+    return (entry for entry in IMPROVEMENTS if function in entry["function"].split(", "))
 
 
 def compare(function: str, request: FunctionRequest, ours: FunctionResponse, theirs: Object) -> tuple[Case, set[str]]:
@@ -73,8 +194,11 @@ def compare(function: str, request: FunctionRequest, ours: FunctionResponse, the
     for answer in case.both():
         _drop_empty(answer)
     used: set[str] = set()
-    for name, (functions, apply) in RULES.items():
-        if functions and function not in functions:
+    about = {entry["id"] for entry in listed(function)}
+    for name, apply in RULES.items():
+        if case.ours == case.theirs:
+            break
+        if name not in about:
             continue
         before = copy.deepcopy(case.both())
         apply(case)
@@ -145,6 +269,11 @@ def _fatal(answer: Object) -> str | None:
     return next((each["message"] for each in answer.get("results", ()) if each["severity"] == "SEVERITY_FATAL"), None)
 
 
+def _only_fatal(answer: Object) -> str | None:
+    """The fatal message of an answer that has no other result."""
+    return _fatal(answer) if len(answer.get("results", ())) == 1 else None
+
+
 @rule("no-ttl")
 def _no_ttl(case: Case) -> None:
     if "ttl" not in case.ours.get("meta", {}):
@@ -153,53 +282,128 @@ def _no_ttl(case: Case) -> None:
 
 @rule("told-mistakes")
 def _told_mistakes(case: Case) -> None:
-    results = case.ours.get("results", [])
-    told = [each for each in results if each["severity"] == "SEVERITY_WARNING" and _MISTAKES.search(each["message"])]
+    patterns = _MISTAKES[case.function]
+    told = [
+        each
+        for each in case.ours.get("results", ())
+        if each["severity"] == "SEVERITY_WARNING" and any(re.fullmatch(known, each["message"]) for known in patterns)
+    ]
     if told:
-        case.ours["results"] = [each for each in results if each not in told]
+        case.ours["results"] = [each for each in case.ours["results"] if each not in told]
 
 
 @rule("own-words")
 def _own_words(case: Case) -> None:
-    for listed in ("results", "conditions"):
-        for one, other in zip(case.ours.get(listed, ()), case.theirs.get(listed, ()), strict=False):
+    _take_words_away(case, _OWN_WORDS[case.function])
+
+
+def _take_words_away(case: Case, words: Sequence[Words]) -> None:
+    """Of messages that say the same at the same place, and of them only."""
+    for member in ("results", "conditions"):
+        for one, other in zip(case.ours.get(member, ()), case.theirs.get(member, ()), strict=False):
             texts = one.get("message", ""), other.get("message", "")
-            if texts[0] != texts[1] and all(_WORDS.search(text) for text in texts):
+            if texts[0] != texts[1] and any(_say_the_same(pair, *texts) for pair in words):
                 one["message"] = other["message"] = "..."
 
 
-@rule("no-files", "go-templating")
+def _say_the_same(pair: Words, ours: str, theirs: str) -> bool:
+    found = [re.fullmatch(each, text, re.DOTALL) for each, text in zip(pair, (ours, theirs), strict=True)]
+    return found[0] is not None and found[1] is not None and found[0].groups() == found[1].groups()
+
+
+@rule("no-files")
 def _no_files(case: Case) -> None:
     """The upstream function also has a folder of its own, which counts where the input says nothing."""
+    refusal = _only_fatal(case.ours) or ""
     source = (case.request["input"] or {}).get("source")
-    if source == "FileSystem" or (not source and "from the folder" in (_fatal(case.theirs) or "")):
+    if source == "FileSystem":
+        refused = re.fullmatch(_NO_FILES[0], refusal)
+    else:
+        folder = "cannot read tmpl from the folder" in (_fatal(case.theirs) or "")
+        refused = re.fullmatch(_NO_FILES[1], refusal) if not source and folder else None
+    if refused:
         case.ours = case.theirs = {}
 
 
-@rule("own-words-about-templates", "go-templating")
+@rule("own-words-about-templates")
 def _own_words_about_templates(case: Case) -> None:
-    """Where both refuse, and both say so about the input or the manifests."""
-    texts = _fatal(case.ours), _fatal(case.theirs)
-    if all(texts) and texts[0] != texts[1] and all(_TEMPLATE_WORDS.search(text or "") for text in texts):
-        for answer in case.both():
-            answer["results"] = [{"severity": "SEVERITY_FATAL", "message": "..."}]
+    _take_words_away(case, _WORDS_ABOUT_TEMPLATES)
 
 
-@rule("printed-conditions", "go-templating")
+@rule("length-of-nothing")
+def _length_of_nothing(case: Case) -> None:
+    calling = r"(cannot execute template: .*: error calling len: )"
+    _take_words_away(
+        case, ((rf"{calling}len of nil pointer", rf"{calling}reflect: call of reflect\.Value\.Type on zero Value"),)
+    )
+
+
+@rule("sorted-keys")
+def _sorted_keys(case: Case) -> None:
+    """Of a member that is made of keys: the same words in both, in any order."""
+    for member in _members_made_with(case, r"\| keys\b"):
+        mine, yours = (_things(answer, member) for answer in case.both())
+        if mine is not None and yours is not None and _words(mine[member]) == _words(yours[member]):
+            del mine[member], yours[member]
+
+
+@rule("steady-random-values")
+def _steady_random_values(case: Case) -> None:
+    """Where both chose from what a template says, and our notice about it."""
+    text = _template_of(case)
+    for member, choices in re.findall(r'(\w+): .*\brandomChoice((?: "\w+")+)', text):
+        mine, yours = (answer.get("desired", {}).get("resources", {}) for answer in case.both())
+        for name in mine.keys() & yours.keys():
+            for one, other in zip(_holders(mine[name], member), _holders(yours[name], member), strict=False):
+                if f'"{one[member]}"' in choices and f'"{other[member]}"' in choices:
+                    one[member] = other[member]
+        case.ours["results"] = [each for each in case.ours.get("results", ()) if each["message"] != _RANDOM_NOTICE]
+
+
+def _holders(value: Any, member: str) -> Iterator[Object]:
+    """The objects in a value that have a member."""
+    if isinstance(value, dict):
+        if member in value:
+            yield value
+        for each in value.values():
+            yield from _holders(each, member)
+
+
+def _words(value: Any) -> list[str]:
+    return sorted(re.findall(r"\w+", json.dumps(value)))
+
+
+def _template_of(case: Case) -> str:
+    inline = (case.request["input"] or {}).get("inline")
+    return str(inline.get("template", "")) if isinstance(inline, dict) else ""
+
+
+def _members_made_with(case: Case, expression: str) -> list[str]:
+    """Members of the spec of a generated resource whose line in the template holds an expression."""
+    text = _template_of(case)
+    return re.findall(rf"(?m)^  (\w+): .*{expression}", text)
+
+
+def _things(answer: Object, member: str) -> Object | None:
+    """The spec that has a member, of the only generated resource."""
+    thing = answer.get("desired", {}).get("resources", {}).get("thing", {}).get("resource", {})
+    spec = thing.get("spec") if isinstance(thing, dict) else None
+    return spec if isinstance(spec, dict) and member in spec else None
+
+
+@rule("printed-conditions")
 def _printed_conditions(case: Case) -> None:
-    text = ((case.request["input"] or {}).get("inline") or {}).get("template", "")
-    members = re.findall(r"(?m)^  (\w+): .*getResourceCondition[^|]*\| printf `%[^v]", text)
-    if members and (_fatal(case.ours) is None) != (_fatal(case.theirs) is None):
+    members = _members_made_with(case, r"getResourceCondition[^|]*\| printf `%[^v]")
+    failures = _only_fatal(case.ours), _only_fatal(case.theirs)
+    if members and [bool(each and "cannot decode manifest" in each) for each in failures].count(True) == 1:
         case.ours = case.theirs = {}  # what is printed stands in YAML without quotes, and one of them is none
     for member in members:
         for answer in case.both():
-            for each in answer.get("desired", {}).get("resources", {}).values():
-                spec = each.get("resource", {}).get("spec")
-                if isinstance(spec, dict):
-                    spec.pop(member, None)
+            if (spec := _things(answer, member)) is not None:
+                del spec[member]
 
 
-@rule("no-empty-annotations", "go-templating")
+@rule("no-empty-annotations")
 def _no_empty_annotations(case: Case) -> None:
     for each in case.theirs.get("desired", {}).get("resources", {}).values():
         metadata = each.get("resource", {}).get("metadata", {})
@@ -212,33 +416,35 @@ def _no_empty_annotations(case: Case) -> None:
             del each["resource"]["metadata"]
 
 
-@rule("asked-once", "go-templating")
+@rule("asked-once")
 def _asked_once(case: Case) -> None:
     case.theirs.get("requirements", {}).pop("extraResources", None)
 
 
-@rule("typed-environment", "patch-and-transform")
+@rule("typed-environment")
 def _typed_environment(case: Case) -> None:
     mine, yours = (answer.get("context", {}).get(ENVIRONMENT_KEY) for answer in case.both())
-    if isinstance(mine, dict) and isinstance(yours, dict) and "apiVersion" not in yours:
+    if yours is None and mine == _TYPE_OF_ENVIRONMENT:
+        del case.ours["context"][ENVIRONMENT_KEY]
+    elif isinstance(mine, dict) and isinstance(yours, dict) and "apiVersion" not in yours:
         mine.pop("apiVersion", None), mine.pop("kind", None)
 
 
-@rule("unready-xr", "patch-and-transform")
+@rule("unready-xr")
 def _unready_xr(case: Case) -> None:
     waits = any("not adding new composed resource" in each["message"] for each in case.ours.get("results", ()))
     if waits and "ready" not in case.theirs.get("desired", {}).get("composite", {}):
         case.ours.get("desired", {}).get("composite", {}).pop("ready", None)
 
 
-@rule("results-have-a-target", "patch-and-transform")
+@rule("results-have-a-target")
 def _results_have_a_target(case: Case) -> None:
     for one, other in zip(case.ours.get("results", ()), case.theirs.get("results", ()), strict=False):
         if "target" not in other:
             one.pop("target", None)
 
 
-@rule("broken-pattern-is-fatal", "sequencer")
+@rule("broken-pattern-is-fatal")
 def _broken_pattern(case: Case) -> None:
     failure = case.theirs.get("rpcError")
     if (
@@ -249,7 +455,7 @@ def _broken_pattern(case: Case) -> None:
         case.ours = case.theirs = {}
 
 
-@rule("replay-deletion", "sequencer")
+@rule("replay-deletion")
 def _replay_deletion(case: Case) -> None:
     for answer in case.both():
         for each in answer.get("desired", {}).get("resources", {}).values():
@@ -258,34 +464,53 @@ def _replay_deletion(case: Case) -> None:
                 del spec["replayDeletion"]
 
 
-@rule("waits-for-all", "environment-configs", "extra-resources")
+@rule("waits-for-all")
 def _waits_for_all(case: Case) -> None:
+    """Something was given, not all of it, and upstream fails already where we say nothing yet."""
+    given = case.request["required"]
     wanted = case.ours.get("requirements", {}).get("resources", {})
-    if case.request["required"] and any(name not in case.request["required"] for name in wanted):
-        case.ours.pop("context", None), case.theirs.pop("context", None)
-        case.ours.pop("results", None), case.theirs.pop("results", None)
+    is_early = bool(given) and any(name not in given for name in wanted)
+    if is_early and not case.ours.get("results") and _TOO_EARLY.fullmatch(_only_fatal(case.theirs) or ""):
+        del case.theirs["results"]
 
 
-@rule("default-data-alone", "environment-configs")
+@rule("default-data-alone")
 def _default_data_alone(case: Case) -> None:
-    if case.request["input"].get("spec", {}).get("defaultData") and not case.ours.get("requirements"):
-        for answer in case.both():
-            answer.get("context", {}).pop(ENVIRONMENT_KEY, None)
+    """What stands in our environment, from the default data, where upstream has nothing."""
+    default = case.request["input"].get("spec", {}).get("defaultData") or {}
+    mine, yours = (answer.get("context", {}).get(ENVIRONMENT_KEY) for answer in case.both())
+    if case.ours.get("requirements") or not isinstance(mine, dict):
+        return
+    for key in default:
+        if key not in (yours or {}) and mine.get(key) == default[key]:
+            del mine[key]
+    if yours is None and mine in ({}, _TYPE_OF_ENVIRONMENT):
+        del case.ours["context"][ENVIRONMENT_KEY]
 
 
-@rule("selector-without-labels", "extra-resources")
+@rule("selector-without-labels")
 def _selector_without_labels(case: Case) -> None:
-    """Everything that was asked for came, and upstream still misses something, or has not begun."""
-    names = {entry.get("into", "") for entry in case.request["input"].get("spec", {}).get("extraResources") or ()}
-    if names - set(case.ours.get("requirements", {}).get("resources", {})):
-        missing = "cannot find expected extra resource" in (_fatal(case.theirs) or "")
-        if missing or not case.request["required"]:
-            for answer in case.both():
-                answer.pop("results", None)
-                answer.pop("context", None)
+    """A name that nothing is asked for has an empty list here; upstream has no such name, or fails over it."""
+    spec = case.request["input"].get("spec", {})
+    asked = set(case.ours.get("requirements", {}).get("resources", {}))
+    left = {
+        entry["into"]
+        for entry in spec.get("extraResources") or ()
+        if entry.get("type") == "Selector" and entry.get("into", "") not in asked
+    }
+    key = (spec.get("context") or {}).get("key") or EXTRA_RESOURCES_KEY
+    found = case.ours.get("context", {}).get(key)
+    if not left or not isinstance(found, dict) or any(found.get(name) != [] for name in left):
+        return
+    missing = re.fullmatch(_MISSING, _only_fatal(case.theirs) or "")
+    if missing is not None and missing[1] in left:
+        del case.theirs["results"]
+        del case.ours["context"][key]
+    elif not case.request["required"] and key not in case.theirs.get("context", {}) and set(found) == left:
+        del case.ours["context"][key]
 
 
-@rule("wrong-tag-types", "tag-manager")
+@rule("wrong-tag-types")
 def _wrong_tag_types(case: Case) -> None:
     """A value that is no text, in the XR or on the resource itself, and what upstream makes of it."""
     for mine, yours, _ in _tagged(case):
@@ -295,7 +520,7 @@ def _wrong_tag_types(case: Case) -> None:
                 del yours[key]
 
 
-@rule("no-null-tags", "tag-manager")
+@rule("no-null-tags")
 def _no_null_tags(case: Case) -> None:
     """Only where nobody put a tag."""
     for mine, yours, holders in _tagged(case):
@@ -314,12 +539,12 @@ def _tagged(case: Case) -> Iterator[tuple[Object, Object, tuple[Object, Object]]
             yield tags[0], tags[1], (holders[0], holders[1])
 
 
-@rule("asks-for-schemas", "tag-manager")
+@rule("asks-for-schemas")
 def _asks_for_schemas(case: Case) -> None:
     case.ours.get("requirements", {}).pop("schemas", None)
 
 
-@rule("one-condition-each", "status-transformer")
+@rule("one-condition-each")
 def _one_condition_each(case: Case) -> None:
     """The last of each type counts, in any order."""
     for answer in case.both():
@@ -330,7 +555,7 @@ def _one_condition_each(case: Case) -> None:
                 answer["conditions"] = sorted(last.values(), key=lambda each: str(each["type"]))
 
 
-@rule("all-failures-told", "status-transformer")
+@rule("all-failures-told")
 def _all_failures_told(case: Case) -> None:
     for one, other in zip(case.ours.get("conditions", ()), case.theirs.get("conditions", ()), strict=False):
         if one["type"] == other["type"] == "StatusTransformationSuccess":

@@ -54,7 +54,7 @@ FILTERS: Final = (
 PATTERNS: Final = ("r0", "r.", "r[01]", ".*", "none", "r0-x", "(r0)", "r")
 
 
-class Chance:
+class Draw:
     """One request, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
@@ -107,18 +107,18 @@ class Chance:
 
 def filters(seed: int) -> FunctionRequest:
     """For cel-filter."""
-    chance = Chance(seed)
-    pick = chance.pick
+    draw = Draw(seed)
+    pick = draw.pick
     listed = [
         {"name": pick.choice(PATTERNS), "expression": pick.choice(FILTERS)} for _ in range(pick.choice((1, 1, 2, 3)))
     ]
-    return chance.request({"apiVersion": "cel.fn.crossplane.io/v1beta1", "kind": "Filters", "filters": listed})
+    return draw.request({"apiVersion": "cel.fn.crossplane.io/v1beta1", "kind": "Filters", "filters": listed})
 
 
 def templates(seed: int) -> FunctionRequest:
     """For go-templating: nothing that asks for the time or for something random."""
-    chance = Chance(seed)
-    pick = chance.pick
+    draw = Draw(seed)
+    pick = draw.pick
     lines = ["{{ $xr := getCompositeResource . }}", "apiVersion: example.org/v1", "kind: Thing", "metadata:"]
     lines += ["  annotations:", f"    {NAME}: thing"]
     if pick.random() < 0.2:
@@ -141,4 +141,4 @@ def templates(seed: int) -> FunctionRequest:
     if pick.random() < 0.3:
         spec["options"] = [pick.choice(("missingkey=error", "missingkey=zero", "missingkey=default"))]
     found = {"e": [Resource({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}})]}
-    return chance.request(spec, required_resources=found if pick.random() < 0.4 else {})
+    return draw.request(spec, required_resources=found if pick.random() < 0.4 else {})

@@ -18,7 +18,7 @@ from typing import Any, Final
 from tools.testbins import Go, Unavailable, Workshop, cache_directory
 
 from planform.api.kinds import Object
-from planform.machinery import yamlish
+from planform.apimachinery import yaml_loader
 from tests.harness.programs import ProgramMissing
 
 MODULE: Final = "github.com/kanisterio/kanister@v0.0.0-20211202074347-0b02f242b0e1"
@@ -67,7 +67,7 @@ def example_blueprints() -> dict[str, Object]:
     for file in sorted(root.rglob("*.yaml")):
         if "templates" in file.parts:
             continue
-        for number, document in enumerate(yamlish.load_all(file.read_bytes())):
+        for number, document in enumerate(yaml_loader.load_all(file.read_bytes())):
             if isinstance(document, dict) and document.get("kind") == "Blueprint":
                 suffix = f"#{number}" if number else ""
                 found[f"{file.relative_to(root)}{suffix}"] = document

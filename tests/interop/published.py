@@ -21,6 +21,8 @@ from tests.harness.programs import programs
 _PATIENCE_SECONDS = 20.0
 _CALL_SECONDS = 20.0
 _WITHOUT_NETWORK_FLAG = frozenset({"function-pythonic"})
+_FEATURE_GATES = {"function-auto-ready": ["--feature-gates=CELHealthcheckCustomizations=true"]}
+"""What a published function does only when it is asked to, and a built-in always."""
 
 
 class PublishedFunction:
@@ -49,7 +51,7 @@ async def serving(name: str, directory: Path, certificates: Path | None = None) 
     address = f"127.0.0.1:{port}"
     security = ["--insecure"] if certificates is None else ["--tls-certs-dir", str(certificates)]
     network = [] if name in _WITHOUT_NETWORK_FLAG else ["--network", "tcp"]
-    command = [str(program), *security, *network, "--address", address]
+    command = [str(program), *security, *network, *_FEATURE_GATES.get(name, ()), "--address", address]
     remote = Remote(f"ipv4:{address}", _client_tls(certificates), server_name="localhost" if certificates else "")
     with running(command, directory / f"{name}.log") as child:
         async with asyncio.timeout(_PATIENCE_SECONDS):

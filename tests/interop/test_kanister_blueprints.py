@@ -9,7 +9,7 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.blueprints.catalogue import PhaseCatalogue
-from planform.blueprints.contract import Surroundings
+from planform.blueprints.contract import PhaseEnvironment
 from planform.blueprints.model import parse_blueprint
 from planform.blueprints.rendering import options
 from planform.blueprints.shipped import shipped_catalogue
@@ -49,7 +49,7 @@ def test_all_examples_parse(blueprints: dict[str, Object]) -> None:
 def test_examples_are_valid_but_for_removed_functions_and_mistakes_of_their_own(
     blueprints: dict[str, Object], catalogue: PhaseCatalogue
 ) -> None:
-    here, valid = Surroundings(engine="kubernetes"), []
+    here, valid = PhaseEnvironment(engine="kubernetes"), []
     unexpected: list[str] = []
     for path, obj in blueprints.items():
         errors = blueprint_findings(obj, catalogue, here).errors

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planform.builtin.kcl import function
+from planform.builtin.kcl import ModularRequest, function
 from planform.functions.values import FunctionRequest, FunctionResponse, Resource, State
 from tests.harness.go_modules import go_module
 
@@ -65,7 +65,7 @@ def run_example(directory: Path) -> list[FunctionResponse]:
         if not str(given.get("apiVersion", "")).startswith("krm.kcl.dev"):
             continue
         request = FunctionRequest(observed=State(Resource(xr)), desired=desired, input=given)
-        responses.append(function.call(request))
+        responses.append(function.call(ModularRequest(request)))
         desired = responses[-1].desired
     assert responses
     return responses

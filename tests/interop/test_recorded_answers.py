@@ -16,7 +16,7 @@ from planform.builtin.catalogue import find_builtin
 from planform.builtin.compiled import CompiledFunction
 from planform.functions.jsonform import request_from_json
 from planform.functions.values import Object
-from tests.interop.comparing import IMPROVEMENTS, RULES, compare, differences, plain
+from tests.interop.comparing import IMPROVEMENTS, RULES, compare, differences, listed, plain
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PLACES = [parent.parent / "shared" / "recorded" for parent in (CHECKOUT, *CHECKOUT.parents[:1])]
@@ -46,8 +46,12 @@ def test_recorded_requests_have_the_answers_of_the_upstream_function(name: str) 
         count += 1
     assert found == []
     assert count > 200
-    listed = {entry["id"] for entry in IMPROVEMENTS if name in entry["function"].split(", ") and entry.get("recorded")}
-    assert listed <= used, "what is listed must be seen"
+    assert {entry["id"] for entry in listed(name)} == used, "what is listed must be seen"
+
+
+def test_every_record_is_of_a_function_that_is_compared() -> None:
+    found = {file.name for place in PLACES for file in place.glob("*.jsonl")}
+    assert found <= {f"function-{name}.jsonl" for name in FUNCTIONS}
 
 
 def test_every_rule_is_an_entry_of_the_list() -> None:

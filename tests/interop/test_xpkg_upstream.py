@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from planform.machinery import yamlish
+from planform.apimachinery import yaml_loader
 from planform.packages.blobs import BlobStore, Image
 from planform.packages.building import Program, assemble, read_source
 from planform.packages.credentials import Credentials
@@ -24,7 +24,7 @@ from planform.packages.layers import File
 from planform.packages.payloads import Payload, RuntimeKind
 from planform.packages.programs import executable_program
 from planform.packages.references import Reference, parse_reference
-from planform.packages.registry import Registry
+from planform.packages.registry import RegistryClient
 from planform.packages.signatures import verify_image
 from planform.packages.tarballs import read_image, write_xpkg
 from planform.packages.xpkg import encode_package, read_examples, read_package
@@ -96,7 +96,7 @@ def written(directory: Path, objects: list[dict[str, Any]]) -> Path:
     root = directory / "package"
     (root / "examples").mkdir(parents=True)
     for number, obj in enumerate(objects):
-        (root / f"{number}.yaml").write_text(yamlish.dump(obj))
+        (root / f"{number}.yaml").write_text(yaml_loader.dump(obj))
     (root / "examples" / "xr.yaml").write_text("apiVersion: example.org/v1\nkind: Greeting\nmetadata:\n  name: ada\n")
     return root
 
@@ -144,8 +144,8 @@ def test_package_that_upstream_builds_is_read_here(kind: str, blobs: BlobStore, 
     assert b"kind: Greeting" in read_examples(image)
 
 
-def registry_client(blobs: BlobStore) -> Registry:
-    return Registry(blobs, Credentials())
+def registry_client(blobs: BlobStore) -> RegistryClient:
+    return RegistryClient(blobs, Credentials())
 
 
 def build(blobs: BlobStore, directory: Path) -> Image:
@@ -198,4 +198,4 @@ def test_streams_of_both_hold_the_same_objects(blobs: BlobStore, tmp_path: Path)
     root = written(tmp_path, PACKAGES["Function"])
     ask("build", root, tmp_path / "theirs.xpkg")
     theirs = read_package(read_image(tmp_path / "theirs.xpkg", blobs))
-    assert yamlish.load(encode_package(theirs).split(b"---\n")[1]) == theirs.meta
+    assert yaml_loader.load(encode_package(theirs).split(b"---\n")[1]) == theirs.meta

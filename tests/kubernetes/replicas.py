@@ -17,8 +17,8 @@ from planform.client.protocol import Client
 from planform.clock import SystemClock
 from planform.errors import NotFound
 from planform.reconcile.election import LEASE
+from tests.harness.contexts import eventually, read
 from tests.harness.kubernetes import RealKubernetes
-from tests.harness.planes import eventually, read
 from tests.harness.processes import Child, running
 
 PLANFORM = Path(sys.executable).with_name("planform")

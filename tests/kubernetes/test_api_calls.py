@@ -10,13 +10,13 @@ import pytest
 
 from tests.controllers.composing import Platform, config_map, templates
 from tests.harness.auditing import counted
-from tests.harness.planes import eventually
+from tests.harness.contexts import eventually
 from tests.kubernetes.conftest import Audited
 from tests.kubernetes.replicas import connected, replica, until_works, withdraw
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes"), pytest.mark.timeout(280)]
 
-MOST_WRITES = 9
+MAX_WRITES = 9
 """Of an XR with four composed resources, from its creation to Ready."""
 
 
@@ -44,7 +44,7 @@ async def test_an_xr_costs_few_writes_and_none_at_rest(
             await until_quiet(audited)
             writes = audited.audit.work(mark)
             record_property("write calls of an XR with 4 composed resources", len(writes) / xrs)
-            assert len(writes) <= MOST_WRITES * xrs, str(counted(writes))
+            assert len(writes) <= MAX_WRITES * xrs, str(counted(writes))
             mark = audited.audit.mark()
             await asyncio.sleep(rest_seconds)  # the claim is about time that passes
             assert not counted(audited.audit.work(mark))

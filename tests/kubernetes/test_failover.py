@@ -16,8 +16,8 @@ from planform.api.kinds import Object
 from planform.client.protocol import Client
 from tests.controllers.composing import CONFIG_MAP, Platform, config_map, templates
 from tests.harness.auditing import Write, counted
+from tests.harness.contexts import condition_of, eventually
 from tests.harness.cut_network import cut_network
-from tests.harness.planes import condition_of, eventually
 from tests.harness.processes import Child
 from tests.kubernetes.conftest import Audited
 from tests.kubernetes.replicas import connected, lease, replica, until_held, until_works, withdraw

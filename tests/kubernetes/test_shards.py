@@ -1,4 +1,4 @@
-"""Two replicas that share the XRs: each XR has one owner at a time, and a shard changes hands safely."""
+"""Two replicas that share the XRs: each XR has one owner at a time, and a shard changes its owner safely."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from planform.blueprints.model import LOCKS_ANNOTATION
 from planform.client.protocol import Client
 from planform.cluster.registration import MUTATING, VALIDATING, find, trusted_by
 from planform.cluster.webhook import SECRET_NAME
-from planform.composition.usages import IN_USE_LABEL
 from planform.errors import Conflict, Invalid, NotFound
-from tests.harness.planes import eventually, read
+from planform.usages.usages import IN_USE_LABEL
+from tests.harness.contexts import eventually, read
 from tests.harness.processes import Child
 from tests.kubernetes.conftest import Audited
 from tests.kubernetes.replicas import NAMESPACE, connected, replica, until_works

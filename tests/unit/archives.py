@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planform.machinery import yamlish
+from planform.apimachinery import yaml_loader
 from planform.packages.blobs import BlobStore
 from planform.packages.oci import OCI_LAYER_GZIP, Descriptor
 
@@ -74,7 +74,7 @@ def crd(plural: str = "inputs", group: str = "greet.example.org") -> dict[str, A
 
 
 def package_yaml(*objects: Mapping[str, Any]) -> bytes:
-    return b"---\n" + b"".join(yamlish.dump(obj).encode() + b"---\n" for obj in objects)
+    return b"---\n" + b"".join(yaml_loader.dump(obj).encode() + b"---\n" for obj in objects)
 
 
 def hex_of(body: bytes) -> str:

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
+from planform.apimachinery.selectors import parse_labels
 from planform.client.protocol import ObjectList, Patch, Propagation, Watch, WatchEvent
 from planform.errors import ApiError, Conflict, Expired, MethodNotAllowed, NotFound, qualified
-from planform.machinery.selectors import parse_labels
 
 Key = tuple[GroupVersionKind, str, str]
 

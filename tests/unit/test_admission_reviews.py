@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from planform.apiserver.admission import Admission
+from planform.apiserver.admission.chain import Admission
 from planform.client.protocol import Propagation
-from planform.cluster.reviews import judge, parse
+from planform.cluster.reviews import parse, validate
 from planform.errors import BadRequest, Conflict
 
 
@@ -49,7 +49,7 @@ def body(operation: str = "DELETE", **request: Any) -> bytes:
 
 
 def answered(content: bytes, *plugins: Plugin) -> dict[str, Any]:
-    response: dict[str, Any] = orjson.loads(judge(*parse(content), plugins).encode())["response"]
+    response: dict[str, Any] = orjson.loads(validate(*parse(content), plugins).encode())["response"]
     return response
 
 

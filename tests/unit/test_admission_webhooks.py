@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import Object, gvk
-from planform.apiserver import webhook_calls, writes
-from planform.apiserver.admission import Admission
-from planform.apiserver.dynamic_admission.configurations import STRATEGIES
-from planform.apiserver.requests import Request
-from planform.apiserver.webhook_calls import WebhookCalls
-from planform.apiserver.webhooks import Webhooks
+from planform.apiserver.admission import webhook_calls
+from planform.apiserver.admission.chain import Admission
+from planform.apiserver.admission.dynamic.configurations import STRATEGIES
+from planform.apiserver.admission.webhook_calls import WebhookCalls
+from planform.apiserver.crds.conversion import Webhooks
+from planform.apiserver.verbs import writes
+from planform.apiserver.verbs.requests import Request
 from planform.client import Patch, PatchType
 from planform.errors import ApiError, BadRequest, Conflict, Forbidden, InternalError, NotFound, PlanformError
 from tests.harness.embedded import CONFIG_MAP, NAMESPACE, Embedded, embedded_engine, version, widget, widget_crd
@@ -29,7 +30,7 @@ API = "admissionregistration.k8s.io/v1"
 VALIDATING = gvk(API, "ValidatingWebhookConfiguration")
 MUTATING = gvk(API, "MutatingWebhookConfiguration")
 WIDGET = gvk("example.org/v1", "Widget")
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """The largest answer in a test, where sixteen times as much takes as much longer."""
 EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}
 
@@ -213,7 +214,7 @@ async def test_a_namespace_that_a_dead_webhook_holds_goes_once_the_webhook_is_re
     await configure(engine, server, rules=[{**EVERYTHING, "resources": ["configmaps"], "operations": ["DELETE"]}])
     await client.delete(NAMESPACE, "team")
     async with asyncio.timeout(20):
-        await again.wait()  # the chores come back to it
+        await again.wait()  # the built-in controllers come back to it
     assert len((await client.list(CONFIG_MAP, namespace="team")).items) == 2
     await client.delete(VALIDATING, "test")
     async with asyncio.timeout(40):
@@ -360,7 +361,7 @@ def hostile(rng: random.Random) -> tuple[str, Any]:
         ("wrong types", lambda _: {"allowed": rng.choice(["yes", 1, None]), "status": 3}),
         ("wrong status", lambda _: {"allowed": False, "status": {"code": rng.choice([-1, 0, 200, 99999, "x"])}}),
         ("deep", lambda _: b"[" * 100_000),
-        ("huge", lambda _: b" " * (MOST_BYTES + 1)),
+        ("huge", lambda _: b" " * (MAX_BYTES + 1)),
         ("no base64", lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": "%%%"}),
         ("other patch", lambda _: {"allowed": True, "patchType": "Merge", "patch": encoded({})}),
         (
@@ -377,7 +378,7 @@ async def test_whatever_a_webhook_answers_a_write_is_stored_valid_or_refused(
     engine: Embedded, server: WebhookServer, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr(webhook_calls, "MOST_BYTES", MOST_BYTES)
+    monkeypatch.setattr(webhook_calls, "MAX_BYTES", MAX_BYTES)
     await engine.establish(widget_crd(version("v1", {"size": {"type": "integer", "maximum": 9}})))
     await configure(engine, server, MUTATING)
     stored = 0

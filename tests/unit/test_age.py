@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from planform.machinery.age import age, human_duration
+from planform.apimachinery.age import age, human_duration
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 31_536_000
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from planform.apimachinery import apply as ssa
+from planform.apimachinery.typed import TypedError, TypeNode, compile_type
 from planform.errors import ApplyConflict
-from planform.machinery import apply as ssa
-from planform.machinery.typed import TypedError, TypeNode, compile_type
 
 Object = dict[str, Any]
 
@@ -478,9 +478,9 @@ def test_no_op_detection_looks_past_bookkeeping_only(change: Object, same: bool)
     new["metadata"] |= change.get("metadata", {})
     new["spec"] = change.get("spec", new["spec"])
     new["metadata"]["managedFields"][0]["time"] = T2
-    assert ssa.same_but_bookkeeping(old, new) is same
+    assert ssa.same_but_server_metadata(old, new) is same
     new["metadata"]["managedFields"][0]["manager"] = "other"
-    assert not ssa.same_but_bookkeeping(old, new)
+    assert not ssa.same_but_server_metadata(old, new)
 
 
 # Updates

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from planform.apimachinery import apply as ssa
+from planform.apimachinery import managed_fields as mf
+from planform.apimachinery.ownership import applied, changed, created
+from planform.apimachinery.typed import UNTRACKED_FIELDS, TypeNode, compile_type
 from planform.errors import ApplyConflict
-from planform.machinery import apply as ssa
-from planform.machinery import managed_fields as mf
-from planform.machinery.ownership import applied, changed, created
-from planform.machinery.typed import UNTRACKED_FIELDS, TypeNode, compile_type
 
 Object = dict[str, Any]
 VERSION = "example.org/v1"

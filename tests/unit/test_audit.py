@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from planform.apiserver.audit import AuditLog
-from planform.apiserver.authentication import ImpersonatingUser
-from planform.apiserver.requests import ANONYMOUS, Attributes, User
-from planform.apiserver.wire import HttpRequest, HttpResponse
+from planform.apiserver.auth.audit import AuditLog
+from planform.apiserver.auth.authentication import ImpersonatingUser
+from planform.apiserver.verbs.requests import ANONYMOUS, Attributes, User
+from planform.apiserver.wire.http import HttpRequest, HttpResponse
 from planform.app import Settings, open_control_plane
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient

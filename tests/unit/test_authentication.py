@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
-from planform.apiserver.authentication import Authentication, ImpersonatingUser, parse_token_file
-from planform.apiserver.jws import BadToken
-from planform.apiserver.pki import Pki
-from planform.apiserver.rbac import GROUP, Rbac
-from planform.apiserver.requests import ANONYMOUS, User
-from planform.apiserver.tokens import ServiceAccountTokens, TokenRequestSpec
-from planform.apiserver.wire import HttpRequest
+from planform.apiserver.auth.authentication import Authentication, ImpersonatingUser, parse_token_file
+from planform.apiserver.auth.jws import BadToken
+from planform.apiserver.auth.pki import Pki
+from planform.apiserver.auth.rbac import GROUP, Rbac
+from planform.apiserver.auth.tokens import ServiceAccountTokens, TokenRequestSpec
+from planform.apiserver.verbs.requests import ANONYMOUS, User
+from planform.apiserver.wire.http import HttpRequest
 from planform.clock import VirtualClock
 from planform.errors import BadRequest, Forbidden, InternalError, Unauthorized, UsageError
 from planform.store import Key, Store, open_store

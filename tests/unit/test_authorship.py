@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
+from planform.api.annotations import annotation
 from planform.api.authors import (
     AUTHOR_ANNOTATION,
     NOBODY,
     SERVICE_ACCOUNT_ANNOTATION,
     Author,
-    annotation,
     author_of,
     encode_author,
     service_account_of,
 )
 from planform.api.kinds import Kind, Object
-from planform.apiserver.admission import Admission
-from planform.apiserver.authorship import IMPORT_MANAGER, Authorship, questions
-from planform.apiserver.requests import CONTROL_PLANE, Request, User
+from planform.apiserver.admission.authorship import IMPORT_MANAGER, Authorship, questions
+from planform.apiserver.admission.chain import Admission
+from planform.apiserver.verbs.requests import CONTROL_PLANE, Request, User
 from planform.client.rights import Access, impersonating
-from planform.composition.revisions import new_revision, rights_to_take
+from planform.compositions.revisions import new_revision, rights_to_take
 from planform.errors import Forbidden
 
 ALICE, BOB = User("alice", ("devs",), "u-1"), User("bob")
@@ -102,6 +102,27 @@ def test_a_serviceaccount_is_named_and_an_object_that_names_one_changed_only_by_
     with pytest.raises(Forbidden, match="impersonate"):
         admitted(composition(named, mode="Resources"), old, user=BOB)
     admitted(composition({**named, "a": "b"}, mode="Pipeline"), old, user=BOB)  # a label needs nothing
+
+
+def test_a_usage_of_another_namespace_needs_the_right_to_create_usages_there() -> None:
+    usages = Kind("protection.crossplane.io", "v1beta1", "Usage", "usages", True)
+
+    def usage(namespace: str = "", *, side: str = "resourceRef", label: str = "") -> Object:
+        metadata: Object = {"name": "u", "namespace": "team", "labels": {"a": label}}
+        of = {"apiVersion": "v1", "kind": "Secret", side: {"name": "s", "namespace": namespace}}
+        return {"metadata": metadata, "spec": {"of": of, "by": {}}}
+
+    there = frozenset({Access("create", "protection.crossplane.io", "usages", "vault")})
+    for side in ("resourceRef", "resourceSelector"):
+        with pytest.raises(Forbidden, match='cannot create usages in the namespace "vault", which holding'):
+            admitted(usage("vault", side=side), kind=usages)
+        admitted(usage("vault", side=side), kind=usages, allowed=there)
+    for own in ("", "team"):
+        admitted(usage(own), kind=usages)
+    admitted(usage("vault", label="b"), usage("vault"), kind=usages)  # a label needs nothing
+    admitted(usage("vault"), kind=usages, user=CONTROL_PLANE)
+    with pytest.raises(Forbidden, match="vault"):
+        admitted(usage("vault"), usage("team"), kind=usages)
 
 
 def test_only_the_control_plane_says_that_an_actionset_runs() -> None:

@@ -10,12 +10,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from planform.cli.action_progress import Changes, picture, problems, summary
-from planform.cli.action_requests import mixed_targets, pairs, targets
-from planform.cli.actionset import _after
+from planform.apimachinery import yaml_loader
+from planform.cli.blueprints.actionset import _after
+from planform.cli.blueprints.progress import Changes, picture, problems, summary
+from planform.cli.blueprints.requests import mixed_targets, pairs, targets
 from planform.cli.main import root
 from planform.errors import PlanformError, UsageError
-from planform.machinery import yamlish
 
 
 def planform(*words: str, stdin: str = "") -> Result:
@@ -23,7 +23,7 @@ def planform(*words: str, stdin: str = "") -> Result:
 
 
 def blueprint(*phases: dict[str, Any], name: str = "b") -> str:
-    return yamlish.dump(
+    return yaml_loader.dump(
         {
             "apiVersion": "cr.kanister.io/v1alpha1",
             "kind": "Blueprint",

@@ -17,10 +17,10 @@ from planform.blueprints.discovery import answer
 from planform.blueprints.logs import PhaseLogs
 from planform.blueprints.model import encode_locks
 from planform.blueprints.registry import PhaseFunctionRegistry
+from planform.blueprints.uses import FunctionUses
 from planform.blueprints.versions import parse_versions
-from planform.client.informer import Change
+from planform.client.informer import InformerEvent
 from planform.clock import SystemClock
-from planform.controllers.action_uses import FunctionUses
 
 VERSIONS = """
 releases: ["0.1", "0.2", "0.3", "0.4"]
@@ -133,8 +133,8 @@ def test_discovery_calls_that_version_stable_which_an_overlay_made_so() -> None:
 def test_uses_are_counted_by_pins_and_by_runs_that_go_on() -> None:
     uses = FunctionUses()
 
-    def told(kind: str, name: str, change: str = "MODIFIED", **content: Any) -> Change:
-        return Change(change, {"kind": kind, "metadata": {"name": name, "namespace": "n"}, **content})  # type: ignore[arg-type]
+    def told(kind: str, name: str, change: str = "MODIFIED", **content: Any) -> InformerEvent:
+        return InformerEvent(change, {"kind": kind, "metadata": {"name": name, "namespace": "n"}, **content})  # type: ignore[arg-type]
 
     pinned = {"a": {"phases": [{"func": "Wait", "funcVersion": "0.0.0"}], "deferPhase": {"func": "Wait"}}}
     running = {"actions": [{"phases": [{"func": "Wait", "funcVersion": "v0.0.0"}]}], "state": "running"}
@@ -156,12 +156,12 @@ def test_what_a_locked_blueprint_was_bound_to_is_in_use_and_whoever_asks_hears_o
     locks = {"planform.dev/function-versions": encode_locks({"a/p/Wait": "v1.0.0"})}
     metadata = {"name": "b", "namespace": "n", "annotations": locks}
     free = {"kind": "Blueprint", "metadata": metadata, "actions": actions}
-    uses._blueprint(Change("ADDED", free))
+    uses._blueprint(InformerEvent("ADDED", free))
     assert (uses("Wait", "v1.0.0")["blueprints"], heard) == (0, ["Wait"]), "it follows whatever is stable"
     for _ in range(2):
-        uses._blueprint(Change("MODIFIED", {**free, "versionPolicy": "Lock"}))
+        uses._blueprint(InformerEvent("MODIFIED", {**free, "versionPolicy": "Lock"}))
     assert (uses("Wait", "v1.0.0")["blueprints"], heard) == (1, ["Wait"] * 2)
-    uses._blueprint(Change("DELETED", free))
+    uses._blueprint(InformerEvent("DELETED", free))
     assert (uses("Wait", "v1.0.0")["blueprints"], heard) == (0, ["Wait"] * 3)
 
 
@@ -252,10 +252,10 @@ def test_lines_are_kept_over_a_restart_and_forgotten_with_their_actionset(tmp_pa
 
 def test_only_the_last_lines_are_kept() -> None:
     logs = PhaseLogs(SystemClock())
-    for number in range(phase_logs.MOST_LINES + 10):
+    for number in range(phase_logs.MAX_LINES + 10):
         logs.append("u", "a", "p", str(number))
     lines = logs.read("u")
-    assert (len(lines), lines[0]["line"]) == (phase_logs.MOST_LINES, "10")
+    assert (len(lines), lines[0]["line"]) == (phase_logs.MAX_LINES, "10")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from planform.api.kinds import Object
 from planform.blueprints.action_status import (
     DEFER,
-    MOST_ERRORS,
-    MOST_WARNINGS,
+    MAX_ERRORS,
+    MAX_WARNINGS,
     RunStatus,
     begun,
     checked_output,
@@ -24,11 +24,11 @@ from planform.blueprints.action_status import (
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.calling import call
 from planform.blueprints.catalogue import FunctionWarning, PhaseCatalogue
-from planform.blueprints.contract import PhaseContext, PhaseFunction, Progress, Surroundings
+from planform.blueprints.contract import PhaseContext, PhaseEnvironment, PhaseFunction, Progress
 from planform.blueprints.errors import OutputInvalid, PhaseFailed, PhaseTimedOut
 from planform.blueprints.model import Action, ActionRequest, ObjectReference, parse_action, parse_blueprint
 from planform.blueprints.parameters import Found, go_timestamp, parameters
-from planform.blueprints.planning import Trouble, plan, plan_again
+from planform.blueprints.planning import ActionError, plan, plan_again
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.blueprints.rendering import RenderFailed, Templates
 from planform.blueprints.versions import parse_versions
@@ -298,8 +298,8 @@ def planned(count: int = 1) -> RunStatus:
     spec = {"actions": [{"name": "b", "blueprint": "bp", "object": {"kind": "Namespace"}}] * count}
     blueprint = parse_blueprint({"metadata": {"name": "bp"}, "actions": {"b": ACTION}})
     requests = [ActionRequest("b", "bp", TARGET)] * count
-    made = plan(requests, {"bp": blueprint}, catalogue(), Surroundings())
-    assert not made.troubles
+    made = plan(requests, {"bp": blueprint}, catalogue(), PhaseEnvironment())
+    assert not made.action_errors
     ticks = iter(range(10_000))
     return begun(spec, made.actions, runner="me", started_at="then", now=lambda: f"t{next(ticks)}")
 
@@ -346,11 +346,11 @@ def test_what_a_phase_says_after_its_end_does_not_count() -> None:
 
 def test_the_first_error_stays_the_error_and_all_are_kept_up_to_a_bound() -> None:
     status = planned()
-    for number in range(MOST_ERRORS + 10):
-        status.trouble(Trouble(PhaseFailed(f"error {number}"), "b", "a"))
-    status.trouble(Trouble(PhaseFailed("error 0"), "b", "a"))
+    for number in range(MAX_ERRORS + 10):
+        status.add_error(ActionError(PhaseFailed(f"error {number}"), "b", "a"))
+    status.add_error(ActionError(PhaseFailed("error 0"), "b", "a"))
     assert status.wire["error"] == {"message": "error 0"}
-    assert len(status.wire["errors"]) == MOST_ERRORS
+    assert len(status.wire["errors"]) == MAX_ERRORS
     assert status.state == "running"
     assert status.ended() == "failed"
 
@@ -362,7 +362,7 @@ def test_warnings_are_kept_once_for_each_action_function_and_code_and_bounded() 
     assert status.warn("other", "p", old) is True
     for number in range(100):
         status.warn("b", "p", FunctionWarning("VersionPreview", f"F{number}", "v0.0.0", "x"))
-    assert len(status.wire["warnings"]) == MOST_WARNINGS
+    assert len(status.wire["warnings"]) == MAX_WARNINGS
 
 
 steps: list[Callable[[RunStatus, int, int], object]] = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planform.api.kinds import Object
 from planform.blueprints.catalogue import PhaseCatalogue
-from planform.blueprints.contract import PhaseFunction, Surroundings
+from planform.blueprints.contract import PhaseEnvironment, PhaseFunction
 from planform.blueprints.errors import BlueprintInvalid, VersionsInvalid
 from planform.blueprints.model import parse_action_set, parse_blueprint
 from planform.blueprints.planning import plan
@@ -67,13 +67,13 @@ KNOWN = known()
 @settings(max_examples=300, deadline=None)
 @given(blueprints)
 def test_any_blueprint_is_looked_at_or_refused(obj: Object) -> None:
-    findings = blueprint_findings(obj, KNOWN, Surroundings())
+    findings = blueprint_findings(obj, KNOWN, PhaseEnvironment())
     assert all(error.field for error in findings.errors)
     if not findings.errors:
         blueprint = parse_blueprint(obj)
         request: Any = {"name": "act", "blueprint": "bp", "object": {"kind": "Namespace", "name": "x"}}
         wanted = parse_action_set({"spec": {"actions": [request]}})
-        assert plan(wanted.actions, {"bp": blueprint}, KNOWN, Surroundings()) is not None
+        assert plan(wanted.actions, {"bp": blueprint}, KNOWN, PhaseEnvironment()) is not None
 
 
 @settings(max_examples=300, deadline=None)

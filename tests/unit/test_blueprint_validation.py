@@ -9,16 +9,17 @@ import pytest
 
 from planform.api.kinds import Object
 from planform.api.names import ACTION_SET, BLUEPRINT, PROFILE
-from planform.apiserver.admission import Admission
+from planform.apiserver.admission.chain import Admission
 from planform.apiserver.local import LocalClient
-from planform.apiserver.requests import Request
+from planform.apiserver.verbs.requests import Request
+from planform.blueprints.admission import BlueprintGuard, blueprints_in
 from planform.blueprints.catalogue import PhaseCatalogue
-from planform.blueprints.contract import PhaseFunction, Surroundings
+from planform.blueprints.contract import PhaseEnvironment, PhaseFunction
 from planform.blueprints.errors import BlueprintInvalid
 from planform.blueprints.model import LOCKS_ANNOTATION, parse_action_set, parse_blueprint
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.blueprints.validation import (
-    MOST_WARNING_BYTES,
+    MAX_WARNING_BYTES,
     Findings,
     action_set_findings,
     blueprint_findings,
@@ -26,9 +27,8 @@ from planform.blueprints.validation import (
     status_errors,
 )
 from planform.blueprints.versions import parse_versions
-from planform.controllers.blueprint_guard import BlueprintGuard, blueprints_in
 from planform.errors import Invalid
-from tests.harness.planes import embedded_bench
+from tests.harness.contexts import embedded_context
 
 VERSIONS = """
 releases: ["0.1", "0.2", "0.3", "0.4"]
@@ -77,7 +77,7 @@ def blueprint(*phases: Object, **more: Any) -> Object:
 
 
 def look(obj: Object, release: str = "0.1") -> Findings:
-    return blueprint_findings(obj, known(release), Surroundings(engine="embedded"))
+    return blueprint_findings(obj, known(release), PhaseEnvironment(engine="embedded"))
 
 
 def complaints(obj: Object, release: str = "0.1") -> list[str]:
@@ -213,7 +213,7 @@ def test_warnings_are_told_once_and_fit_into_a_header() -> None:
         findings.warn("the same")
         findings.warn(f"warning {number} " + "x" * 100)
     assert findings.warnings.count("the same") == 1
-    assert sum(len(each) for each in findings.warnings) <= MOST_WARNING_BYTES
+    assert sum(len(each) for each in findings.warnings) <= MAX_WARNING_BYTES
 
 
 # ActionSets
@@ -337,10 +337,10 @@ class Server:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     made = Server()
-    async with embedded_bench(admission=[made]) as bench:
-        assert isinstance(bench.client, LocalClient)
-        made.client = bench.client
-        made.guard = BlueprintGuard(known(), look=blueprints_in(bench.client._core.store))
+    async with embedded_context(admission=[made]) as context:
+        assert isinstance(context.client, LocalClient)
+        made.client = context.client
+        made.guard = BlueprintGuard(known(), look=blueprints_in(context.client._core.store))
         yield made
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from planform.api.builtin import BUILTIN_KINDS
 from planform.api.kinds import gvk
-from planform.apiserver.bootstrap import AUTOUPDATE, bootstrap_objects, ensure_bootstrap
+from planform.apiserver.auth.bootstrap import AUTOUPDATE, bootstrap_objects, ensure_bootstrap
+from planform.apiserver.auth.rbac import GROUP, Rbac
 from planform.apiserver.engine import open_engine
 from planform.apiserver.local import LocalClient
-from planform.apiserver.rbac import GROUP, Rbac
-from planform.apiserver.requests import ANONYMOUS, AUTHENTICATED, MASTERS, Attributes, User
+from planform.apiserver.verbs.requests import ANONYMOUS, AUTHENTICATED, MASTERS, Attributes, User
 from planform.clock import VirtualClock
 from planform.store import Store, open_store
 
@@ -22,7 +22,7 @@ ANYONE = User("anyone", (AUTHENTICATED,))
 
 
 @dataclass
-class Plane:
+class ServedPlane:
     store: Store
     client: LocalClient
     rbac: Rbac
@@ -44,22 +44,22 @@ class Plane:
 
 
 @pytest.fixture
-async def plane() -> AsyncIterator[Plane]:
+async def plane() -> AsyncIterator[ServedPlane]:
     clock = VirtualClock()
     async with await open_store(None, clock=clock) as store:
         client = LocalClient(open_engine(store, clock))
         await ensure_bootstrap(client)
-        yield Plane(store, client, Rbac(store))
+        yield ServedPlane(store, client, Rbac(store))
 
 
-async def test_a_second_start_writes_nothing(plane: Plane) -> None:
+async def test_a_second_start_writes_nothing(plane: ServedPlane) -> None:
     before = plane.store.revision
     assert before == len(bootstrap_objects())
     assert await ensure_bootstrap(plane.client) == 0
     assert plane.store.revision == before
 
 
-async def test_a_fresh_plane_has_the_namespaces_that_clients_expect(plane: Plane) -> None:
+async def test_a_fresh_plane_has_the_namespaces_that_clients_expect(plane: ServedPlane) -> None:
     found = await plane.client.list(gvk("v1", "Namespace"))
     assert [each["metadata"]["name"] for each in found.items] == [
         "crossplane-system",
@@ -70,7 +70,7 @@ async def test_a_fresh_plane_has_the_namespaces_that_clients_expect(plane: Plane
     ]
 
 
-async def test_what_was_deleted_comes_back_and_what_was_taken_away_is_restored(plane: Plane) -> None:
+async def test_what_was_deleted_comes_back_and_what_was_taken_away_is_restored(plane: ServedPlane) -> None:
     await plane.client.delete(BINDING, "system:discovery")
     role = await plane.client.get(ROLE, "system:basic-user")
     rules = role["rules"]
@@ -81,7 +81,7 @@ async def test_what_was_deleted_comes_back_and_what_was_taken_away_is_restored(p
     assert plane.rbac.allows(ANYONE, Attributes("get", path="/apis"))
 
 
-async def test_a_role_that_its_owner_took_over_stays_as_it_is(plane: Plane) -> None:
+async def test_a_role_that_its_owner_took_over_stays_as_it_is(plane: ServedPlane) -> None:
     role = await plane.client.get(ROLE, "system:basic-user")
     role["metadata"]["annotations"][AUTOUPDATE] = "false"
     role["rules"] = []
@@ -89,7 +89,7 @@ async def test_a_role_that_its_owner_took_over_stays_as_it_is(plane: Plane) -> N
     assert await ensure_bootstrap(plane.client) == 0
 
 
-async def test_discovery_is_for_the_authenticated_and_health_for_everyone(plane: Plane) -> None:
+async def test_discovery_is_for_the_authenticated_and_health_for_everyone(plane: ServedPlane) -> None:
     for path in ("/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/version"):
         assert plane.rbac.allows(ANYONE, Attributes("get", path=path)), path
     assert not plane.rbac.allows(ANONYMOUS, Attributes("get", path="/apis"))
@@ -99,7 +99,7 @@ async def test_discovery_is_for_the_authenticated_and_health_for_everyone(plane:
         assert plane.rbac.allows(ANONYMOUS, Attributes("get", path=path)), path
 
 
-async def test_everyone_known_may_ask_about_themselves(plane: Plane) -> None:
+async def test_everyone_known_may_ask_about_themselves(plane: ServedPlane) -> None:
     assert plane.may(ANYONE, "create", "selfsubjectaccessreviews", "authorization.k8s.io", "")
     assert plane.may(ANYONE, "create", "selfsubjectrulesreviews", "authorization.k8s.io", "")
     assert plane.may(ANYONE, "create", "selfsubjectreviews", "authentication.k8s.io", "")
@@ -107,7 +107,7 @@ async def test_everyone_known_may_ask_about_themselves(plane: Plane) -> None:
     assert not plane.may(ANONYMOUS, "create", "selfsubjectreviews", "authentication.k8s.io", "")
 
 
-async def test_view_reads_edit_writes_and_admin_grants(plane: Plane) -> None:
+async def test_view_reads_edit_writes_and_admin_grants(plane: ServedPlane) -> None:
     viewer, editor, admin = [await plane.bind(role, role, "default") for role in ("view", "edit", "admin")]
     for user, expected in ((viewer, "y n n n"), (editor, "y y y n"), (admin, "y y y y")):
         answers = (
@@ -123,7 +123,7 @@ async def test_view_reads_edit_writes_and_admin_grants(plane: Plane) -> None:
     assert not plane.may(editor, "escalate", "roles", GROUP)
 
 
-async def test_a_new_api_joins_the_default_roles_by_its_label(plane: Plane) -> None:
+async def test_a_new_api_joins_the_default_roles_by_its_label(plane: ServedPlane) -> None:
     viewer = await plane.bind("view", "viewer", "default")
     admin = await plane.bind("admin", "admin", "default")
     assert not plane.may(viewer, "list", "widgets", "example.org")
@@ -139,7 +139,7 @@ async def test_a_new_api_joins_the_default_roles_by_its_label(plane: Plane) -> N
     assert plane.may(admin, "list", "widgets", "example.org")
 
 
-async def test_cluster_admin_holds_everything_by_its_binding_too(plane: Plane) -> None:
+async def test_cluster_admin_holds_everything_by_its_binding_too(plane: ServedPlane) -> None:
     rules = plane.rbac.rules_for(User("root", (MASTERS,)), "default")
     assert any(rule.resources == ("*",) for rule in rules)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planform.builtin.go_templating import FULL, LONGEST_HERE, function
+from planform.builtin.go_templating import FULL, MAX_IN_PROCESS, function
 from planform.functions.values import (
     Condition,
     FunctionRequest,
@@ -517,7 +517,7 @@ def test_a_long_render_leaves_the_loop_to_others() -> None:
 
 
 def test_a_very_long_template_gives_what_a_short_one_gives() -> None:
-    long = "kind: A\n" + NAMED % "a" + "{{/* " + "x" * LONGEST_HERE + " */}}"
+    long = "kind: A\n" + NAMED % "a" + "{{/* " + "x" * MAX_IN_PROCESS + " */}}"
     assert list(rendered(long).desired.resources) == ["a"]
 
 

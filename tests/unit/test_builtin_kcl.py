@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planform.builtin.catalogue import find_builtin_name
-from planform.builtin.kcl import TIME_TTL, function
+from planform.builtin.kcl import TIME_TTL, ModularRequest, function
 from planform.functions.values import (
     Condition,
     FunctionRequest,
@@ -41,7 +41,7 @@ def ask(source: str, *, desired: State | None = None, xr: Object = XR, **spec: A
 
 
 def call(source: str, **given: Any) -> FunctionResponse:
-    return function.call(ask(source, **given))
+    return function.call(ModularRequest(ask(source, **given)))
 
 
 def composed(response: FunctionResponse) -> dict[str, Object]:
@@ -123,7 +123,7 @@ items = [{metadata.name = "seen", data = {
     request.context = {"example.org/env": {"region": "eu"}}
     request.extra_resources = {"all": [Resource({"kind": "Extra"})]}
     request.required_resources = {"some": [Resource({"metadata": {"name": "r1"}})]}
-    seen = composed(function.call(request))["seen"]["data"]
+    seen = composed(function.call(ModularRequest(request)))["seen"]["data"]
     assert seen == {
         "observed": "u",
         "secret": "aw==",
@@ -244,7 +244,7 @@ def test_conditions_events_context_and_connection_details() -> None:
 
     request = ask(item("Context", data='{field = "value"}'))
     request.context = {"before": 1}
-    assert function.call(request).context == {"before": 1, "field": "value"}
+    assert function.call(ModularRequest(request)).context == {"before": 1, "field": "value"}
 
     response = call(item("CompositeConnectionDetails", data='{user = "YWJj", bad = "%%"}'))
     assert response.desired.composite.connection_details == {"user": b"abc"}
@@ -255,7 +255,7 @@ def test_conditions_events_context_and_connection_details() -> None:
     ("source", "spec", "message"),
     [
         ("", {}, "invalid Function input: spec.source: Required value: kcl source cannot be empty"),
-        ("oci://ghcr.io/kcl-lang/x", {}, "write the program inline"),
+        ("oci://ghcr.io/kcl-lang/x", {}, "is not pinned by its digest"),
         ("{a: 1}", {"dependencies": 'k8s = "1.31"'}, "spec.dependencies"),
         ("import file\na = file.read('/etc/passwd')", {}, "no files to read"),
         ("{a: 1}", {"target": "PatchResources"}, "spec.resources: Required value"),
@@ -275,10 +275,15 @@ def test_what_is_wrong_is_a_fatal_result_that_says_where(source: str, spec: Obje
     assert response.desired.resources == {}
 
 
+async def test_outside_a_control_plane_nothing_is_fetched() -> None:
+    response = await function.run(ask(f"oci://registry.example.org/x@sha256:{'0' * 64}"), timeout=30)
+    assert "fetched by a control plane only" in fatal(response)
+
+
 def test_any_api_version_and_kind_of_an_input_and_a_source_beside_them_are_read() -> None:
     request = ask("")
     request.input = {"apiVersion": "template.fn.crossplane.io/v1beta1", "kind": "KCLRun", "source": '{kind: "A"}'}
-    assert composed(function.call(request)) == {"": {"kind": "A"}}
+    assert composed(function.call(ModularRequest(request))) == {"": {"kind": "A"}}
 
 
 def test_an_answer_stays_valid_unless_the_program_asks_for_time_or_randomness() -> None:

@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from planform.builtin.portability import own_ways
-from planform.cli.validate import validate
+from planform.cli.compositions.validate import validate
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,28 @@ from planform.cli.validate import validate
             "patch-and-transform",
             {"resources": [{"patches": [{"transforms": [{"type": "string", "string": {"fmt": "%s"}}]}]}]},
             ["resources[0].patches[0].transforms[0].string.type: has no default there"],
+        ),
+        (
+            "patch-and-transform",
+            {"resources": [{"patches": [{"transforms": [{"type": "math", "math": {"multiply": 2}}]}]}]},
+            ["resources[0].patches[0].transforms[0].math.type: has no default there"],
+        ),
+        (
+            "patch-and-transform",
+            {
+                "resources": [
+                    {"patches": [{"transforms": [{"type": "match", "match": {"patterns": [{"literal": "a"}]}}]}]}
+                ]
+            },
+            ["resources[0].patches[0].transforms[0].match.patterns[0].type: has no default there"],
+        ),
+        (
+            "patch-and-transform",
+            {"resources": [{"connectionDetails": [{"name": "a", "value": "b"}, {"type": "FromConnectionSecretKey"}]}]},
+            [
+                "resources[0].connectionDetails[0].type: has no default there",
+                "resources[0].connectionDetails[1].name: has no default there",
+            ],
         ),
         ("auto-ready", None, []),
     ],

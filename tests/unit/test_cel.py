@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planform.machinery.cel import CelError, compile_expression
+from planform.apimachinery.cel import CelError, compile_expression
 
 
 def evaluate(text: str, **variables: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planform.machinery.cel_rules import compile_rules
+from planform.apimachinery.cel_rules import compile_rules
 
 LIST: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
 SET = LIST | {"x-kubernetes-list-type": "set"}

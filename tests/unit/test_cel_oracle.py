@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planform.machinery.cel import CelError, compile_expression
+from planform.apimachinery.cel import CelError, compile_expression
 
 oracle = pytest.importorskip("cel_expr_python.cel")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planform.machinery.cel import CelError, cel_errors, compile_rules
+from planform.apimachinery.cel import CelError, cel_errors, compile_rules
 
 Json = dict[str, Any]
 TEXT: Json = {"type": "string", "maxLength": 100}

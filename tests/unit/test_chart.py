@@ -14,7 +14,7 @@ from tools import deployment
 
 import planform
 from planform.api.kinds import Object
-from planform.cli.chart import find_chart, merged, parse_setting, read_chart, render
+from planform.cli.cluster.chart import find_chart, merged, parse_setting, read_chart, render
 from planform.cli.main import root
 from planform.errors import UsageError
 from tests.harness.programs import programs
@@ -34,6 +34,7 @@ VALUES: dict[str, tuple[dict[str, Any], list[str]]] = {
             "controllers": {
                 "takeOver": True,
                 "featureGates": {"FunctionRevisionSelectors": False},
+                "functionNetwork": "none",
                 "extraArgs": ["--log-level=debug"],
                 "extraEnv": [{"name": "A", "value": "b: c"}],
             },

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.api.names import CLAIM_MANAGER, EXTERNAL_NAME_ANNOTATION
-from planform.composition.applied import is_applied
-from planform.composition.claim_secrets import SecretRefused, details_place, has_published, secret_for_claim
-from planform.composition.claims import (
+from planform.apimachinery import apply as ssa
+from planform.apimachinery.typed import compile_type
+from planform.claims.applied import is_applied
+from planform.claims.claims import (
     Offer,
     XrTaken,
     before_the_xr,
@@ -27,9 +28,8 @@ from planform.composition.claims import (
     xr_from_claim,
     xr_name,
 )
-from planform.composition.definitions import InvalidDefinition
-from planform.machinery import apply as ssa
-from planform.machinery.typed import compile_type
+from planform.claims.secrets import SecretRefused, details_place, has_published, secret_for_claim
+from planform.definitions.crds import InvalidDefinition
 
 Object = dict[str, Any]
 

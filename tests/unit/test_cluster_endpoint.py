@@ -11,10 +11,10 @@ import pytest
 
 from planform.api.kinds import GVK
 from planform.clock import VirtualClock
-from planform.cluster.endpoint import DEAF_SECONDS, Health, open_endpoint
+from planform.cluster.endpoint import DISCONNECTED_SECONDS, Health, open_endpoint
 from planform.errors import ServiceUnavailable, UsageError
 from planform.reconcile.sources import Watches
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 from tests.unit.memory_engine import MemoryEngine, settle
 
 WIDGET = GVK("example.org", "v1", "Widget")
@@ -33,9 +33,9 @@ class Asker:
 
 
 @asynccontextmanager
-async def asking(health: Health, metrics: Registry | None = None) -> AsyncIterator[Asker]:
+async def asking(health: Health, metrics: MetricsRegistry | None = None) -> AsyncIterator[Asker]:
     async with (
-        open_endpoint("127.0.0.1", 0, health, metrics or Registry()) as port,
+        open_endpoint("127.0.0.1", 0, health, metrics or MetricsRegistry()) as port,
         aiohttp.ClientSession() as session,
     ):
         yield Asker(session, port)
@@ -51,7 +51,7 @@ async def test_health_goes_red_while_a_controller_is_deaf_and_names_the_kind() -
         engine.failing = ServiceUnavailable("away")
         engine.end_streams()
         await settle()
-        await clock.advance(DEAF_SECONDS + 1)
+        await clock.advance(DISCONNECTED_SECONDS + 1)
         code, text = await asker.get("/healthz")
         assert (code, "no watch of Widget.example.org" in text) == (500, True)
         assert (await asker.get("/livez"))[0] == 200
@@ -69,7 +69,7 @@ async def test_readiness_says_what_is_missing() -> None:
 
 
 async def test_metrics_are_served_and_other_paths_are_not() -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     metrics.counter("planform_things_total", "Things.").labels().inc()
     async with asking(Health(), metrics) as asker:
         code, text = await asker.get("/metrics")
@@ -80,5 +80,5 @@ async def test_metrics_are_served_and_other_paths_are_not() -> None:
 async def test_an_address_that_is_taken_is_named() -> None:
     async with asking(Health()) as asker:
         with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{asker.port}"):
-            async with open_endpoint("127.0.0.1", asker.port, Health(), Registry()):
+            async with open_endpoint("127.0.0.1", asker.port, Health(), MetricsRegistry()):
                 pass

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from planform.api.kinds import GroupVersionKind
-from planform.cli.gates import gates_of
-from planform.cli.sandboxing import function_network_of
-from planform.composition.composed_kinds import ComposedKindDenied, parse_composed_kinds
+from planform.cli.control_plane.feature_gates import gates_of
+from planform.cli.control_plane.sandbox_options import function_network_of
 from planform.errors import UsageError
+from planform.xrs.composed_kinds import ComposedKindDenied, parse_composed_kinds
 
 ROLE_BINDING = GroupVersionKind("rbac.authorization.k8s.io", "v1", "RoleBinding")
 SECRET = GroupVersionKind("", "v1", "Secret")
@@ -55,3 +55,9 @@ def test_tenants_switches_gates_on_and_a_word_about_a_gate_counts_more() -> None
     assert function_network_of({"tenants": True, "function_network": "host"}) == "host"
     assert function_network_of({"tenants": False, "function_network": None}) == "host"
     assert not gates_of({"tenants": False, "feature_gates": ()}).enabled("ConfineNamespacedReads")
+
+
+def test_the_flag_of_the_design_turns_extra_resources_off() -> None:
+    assert gates_of({"feature_gates": ()}).enabled("CompositionFunctionsExtraResources")
+    gates = gates_of({"feature_gates": (), "enable_composition_functions_extra_resources": False})
+    assert not gates.enabled("CompositionFunctionsExtraResources")

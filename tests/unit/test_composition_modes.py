@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planform.composition.modes import InvalidComposition, mode_of, pipeline_of, to_pipeline_mode, unused_part
+from planform.pipeline.modes import InvalidComposition, mode_of, pipeline_of, to_pipeline_mode, unused_part
 
 BUCKET = {"name": "bucket", "base": {"apiVersion": "s3.example.org/v1", "kind": "Bucket"}}
 STEP = {"step": "one", "functionRef": {"name": "f"}}

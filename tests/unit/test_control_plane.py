@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from planform.api.kinds import gvk
-from planform.apiserver.wire import HttpRequest
+from planform.apiserver.wire.http import HttpRequest
 from planform.app import Settings, open_control_plane
 from planform.errors import PlanformError
 from planform.store import Store
@@ -95,7 +95,7 @@ async def test_readiness_fails_while_writes_fail(tmp_path: Path) -> None:
 
 
 async def _settled(store: Store) -> None:
-    """Wait until the chores have had a while without writing anything."""
+    """Wait until the built-in controllers have had a while without writing anything."""
     quiet, last = 0, -1
     while quiet < 20:
         await asyncio.sleep(0.01)

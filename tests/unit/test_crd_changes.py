@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from planform.api.kinds import gvk
-from planform.apiserver.webhooks import Webhooks
+from planform.apiserver.crds.conversion import Webhooks
 from planform.client import Patch, PatchType
 from planform.errors import Forbidden, InternalError, Invalid, NotFound
 from tests.harness.embedded import CONFIG_MAP, CRD, NAMESPACE, embedded_engine, version, widget, widget_crd

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from planform.cli.crossplane_flags import ALWAYS_ON, crossplane_flags, note_flags
+from planform.cli.control_plane.crossplane_flags import ALWAYS_ON, crossplane_flags, note_flags
 
 
 @click.command()

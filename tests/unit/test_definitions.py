@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import gvk
-from planform.composition.definition_roles import definition_roles
-from planform.composition.definitions import (
+from planform.api.owners import is_controlled_by
+from planform.definitions.crds import (
     ForeignDefinition,
     InvalidDefinition,
     StoredVersionRemoved,
@@ -16,12 +16,12 @@ from planform.composition.definitions import (
     claim_crd,
     claim_kind,
     composite_crd,
-    is_controlled_by,
     is_current,
     scope_of,
     style,
     xr_kind,
 )
+from planform.definitions.roles import definition_roles
 from planform.errors import Invalid
 from tests.harness.embedded import embedded_engine
 
@@ -303,7 +303,7 @@ SELECTION = {
     "compositionRef": ["name"],
     "compositionSelector": ["matchLabels"],
     "compositionRevisionRef": ["name"],
-    "compositionRevisionSelector": ["matchLabels"],
+    "compositionRevisionSelector": None,
     "compositionUpdatePolicy": None,
 }
 

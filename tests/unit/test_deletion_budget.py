@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planform.composition.budget import CONFIRM_ANNOTATION, DeletionBudgetExceeded, check_budget
-from planform.composition.plan import Deletion, Plan
+from planform.pipeline.plan import Deletion, Plan
+from planform.xrs.budget import CONFIRM_ANNOTATION, DeletionBudgetExceeded, check_budget
 
 
 def resource(key: str, *, going: bool = False) -> dict[str, Any]:

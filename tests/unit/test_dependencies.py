@@ -14,9 +14,9 @@ from planform.packages.dependencies import (
     NoVersionFits,
     choose_version,
     cycle_of,
+    dependency_status_of,
     meets,
     needs,
-    standing_of,
 )
 from planform.packages.xpkg import Dependency
 
@@ -115,32 +115,32 @@ def test_a_diamond_is_met_by_one_version_or_any_of_several() -> None:
 def test_a_cycle_is_said_of_those_on_it_and_of_nobody_else() -> None:
     entries = [entry("a", b=">=v1"), entry("b", c=">=v1"), entry("c", a=">=v1"), entry("d", e="*"), entry("e")]
     assert cycle_of("a", entries) == ("a", "b", "c", "a")
-    assert standing_of(entries[0], entries).problem == "it needs itself: a -> b -> c -> a"
-    assert standing_of(entries[3], entries).problem == ""
+    assert dependency_status_of(entries[0], entries).problem == "it needs itself: a -> b -> c -> a"
+    assert dependency_status_of(entries[3], entries).problem == ""
     assert needs(entries) == []
 
 
 def test_a_package_may_need_what_needs_itself() -> None:
     entries = [entry("a", a=">=v1")]
     assert cycle_of("a", entries) == ("a", "a")
-    assert standing_of(entries[0], entries).found == 0
+    assert dependency_status_of(entries[0], entries).found == 0
 
 
 def test_what_is_missing_is_counted_through_all_that_is_needed() -> None:
     top = entry("top", left=">=v1", lost=">=v1")
     entries = [top, entry("left", "v1.0.0", deep=">=v1")]
-    standing = standing_of(top, entries)
-    assert (standing.found, standing.installed, standing.invalid) == (3, 1, 0)
-    assert standing.problem == "missing dependencies: deep, lost"
+    dependency_status = dependency_status_of(top, entries)
+    assert (dependency_status.found, dependency_status.installed, dependency_status.invalid) == (3, 1, 0)
+    assert dependency_status.problem == "missing dependencies: deep, lost"
     many = entry("many", **{f"p{number}": "*" for number in range(5)})
-    assert standing_of(many, [many]).problem == "missing dependencies: p0, p1, p2 and 2 more"
+    assert dependency_status_of(many, [many]).problem == "missing dependencies: p0, p1, p2 and 2 more"
 
 
 def test_a_version_that_does_not_fit_is_named() -> None:
     top = entry("top", base="^1")
-    standing = standing_of(top, [top, entry("base", "v2.0.0")])
-    assert (standing.found, standing.installed, standing.invalid) == (1, 1, 1)
-    assert standing.problem == "incompatible dependencies: base is v2.0.0 and must be ^1"
+    dependency_status = dependency_status_of(top, [top, entry("base", "v2.0.0")])
+    assert (dependency_status.found, dependency_status.installed, dependency_status.invalid) == (1, 1, 1)
+    assert dependency_status.problem == "incompatible dependencies: base is v2.0.0 and must be ^1"
 
 
 versions = st.builds("v{}.{}.{}".format, *(st.integers(0, 3) for _ in range(3)))

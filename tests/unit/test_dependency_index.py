@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import gvk
-from planform.composition.dependencies import Dependency, DependencyIndex, Named, Selected, Watched
+from planform.xrs.dependencies import Dependency, DependencyIndex, Named, Selected, Watched
 
 CONFIG_MAP = gvk("v1", "ConfigMap")
 BUCKET = gvk("s3.example.org/v1", "Bucket")

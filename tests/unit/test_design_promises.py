@@ -19,8 +19,8 @@ from planform.api.names import SECRET
 from planform.errors import Invalid
 from planform.functions.values import FunctionRequest, FunctionResponse, Requirements, ResourceSelector, respond
 from tests.controllers.composing import NAMESPACE, a_platform, python
+from tests.harness.contexts import embedded_context, eventually
 from tests.harness.edge_cases import missing
-from tests.harness.planes import embedded_bench, eventually
 from tests.unit.test_pipeline import Functions, World, config_map, run, step
 
 DATA: Final = Path(__file__).parents[1] / "controllers" / "designs" / "promises.yaml"
@@ -81,7 +81,7 @@ async def test_an_iteration_is_sent_only_what_the_one_before_asked_for() -> None
 
 @pytest.mark.timeout(60)
 async def test_an_update_policy_is_one_of_two() -> None:
-    async with embedded_bench() as bench, a_platform(bench, "policies") as platform:
+    async with embedded_context() as context, a_platform(context, "policies") as platform:
         for policy in ("Automatic", "Manual"):
             await platform.create(policy.lower(), compositionUpdatePolicy=policy)
         with pytest.raises(Invalid, match="compositionUpdatePolicy"):
@@ -104,7 +104,7 @@ def compose(req, rsp):
 
 @pytest.mark.timeout(60)
 async def test_requests_say_nothing_of_readiness_and_details_of_desired_resources_go_nowhere() -> None:
-    async with embedded_bench() as bench, a_platform(bench, "telling", scope="LegacyCluster") as platform:
+    async with embedded_context() as context, a_platform(context, "telling", scope="LegacyCluster") as platform:
         await platform.compose(python(TELLING))
         xr = await platform.create(writeConnectionSecretToRef={"name": "details", "namespace": NAMESPACE})
         await platform.ready(xr)
@@ -113,4 +113,4 @@ async def test_requests_say_nothing_of_readiness_and_details_of_desired_resource
             return bool((await platform.composed(xr))["it"]["data"] == {"seen": "2", "ready": "[0, 0]"})
 
         await eventually(observed, "the resource is in the request, and its readiness is not")
-        assert (await bench.client.get(SECRET, "details", namespace=NAMESPACE))["data"].keys() == {"user"}
+        assert (await context.client.get(SECRET, "details", namespace=NAMESPACE))["data"].keys() == {"user"}

@@ -8,7 +8,7 @@ import pytest
 
 from planform.api.builtin import BUILTIN_KINDS
 from planform.api.kinds import Kind
-from planform.apiserver import discovery
+from planform.apiserver.wire import discovery
 
 WIDGET = Kind(
     "example.org",

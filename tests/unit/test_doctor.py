@@ -16,13 +16,13 @@ from click.testing import CliRunner
 
 from planform.api.kinds import Object
 from planform.api.names import COMPOSITION
-from planform.apiserver.certificates import authority
+from planform.apiserver.auth.certificates import authority
 from planform.app import Settings, open_control_plane
-from planform.cli.diagnosis import Finding, Patient, examine
-from planform.cli.doctor import Read, certificates_in
+from planform.cli.diagnosis.doctor import Read, certificates_in
+from planform.cli.diagnosis.findings import Finding, Patient, examine
+from planform.cli.diagnosis.support_bundle import write_bundle
 from planform.cli.main import root
-from planform.cli.support_bundle import write_bundle
-from tests.harness.planes import eventually
+from tests.harness.contexts import eventually
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 LONG_AGO, JUST_NOW = "2026-05-01T00:00:00Z", "2026-05-31T23:59:00Z"
@@ -153,6 +153,10 @@ def test_nothing_is_said_against_what_is_healthy() -> None:
 
 DIFFERENCES: dict[str, tuple[Object, str]] = {
     "resources-mode": (a_composition(resources=[{}]), "runs as a step of patch-and-transform"),
+    "resources-and-pipeline": (
+        a_composition(mode="Pipeline", resources=[{"name": "a"}], pipeline=[{"step": "one"}]),
+        "spec.resources",
+    ),
     "store-config": (a_composition(publishConnectionDetailsWithStoreConfigRef={"name": "x"}), "is ignored"),
     "unknown-kind": (an_object("secrets.crossplane.io/v1alpha1", "StoreConfig", "x"), "planform has no StoreConfig"),
     "built-in-function": (a_function("x/crossplane-contrib/function-auto-ready:v0.4"), "is built in"),
@@ -214,13 +218,19 @@ def test_a_bundle_has_everything_but_secrets(tmp_path: Path) -> None:
         metadata={"annotations": {"kubectl.kubernetes.io/last-applied-configuration": VALUES["password"].decode()}},
         status={"encoded": base64.b64encode(VALUES["password"]).decode()},
     )
+    token = b"of-another-cluster"
+    foreign = a_secret("elsewhere", {"token": token})
+    wrapping = an_object("k.example.org/v1", "Object", "o", spec={"manifest": foreign}, status={"said": token.decode()})
     seen = Read(
-        objects=[leaky], secrets=[a_secret("login", VALUES)], events=[an_object("v1", "Event", "e", message="hello")]
+        objects=[leaky, wrapping],
+        secrets=[a_secret("login", VALUES)],
+        events=[an_object("v1", "Event", "e", message="hello")],
     )
     findings = [Finding("stuck", "not-ready", "XApp web", f"failed with {VALUES['password'].decode()}")]
     write_bundle(tmp_path / "bundle.tar.gz", seen, findings, about={"planform": "0"}, now=NOW)
-    files = check_bundle(tmp_path / "bundle.tar.gz", VALUES)
-    assert set(files) == {"about.yaml", "events.yaml", "findings.yaml", "objects/XApp.yaml", "secrets.yaml"}
+    files = check_bundle(tmp_path / "bundle.tar.gz", {**VALUES, "token": token})
+    objects = {"objects/Object.yaml", "objects/XApp.yaml"}
+    assert set(files) == {"about.yaml", "events.yaml", "findings.yaml", "secrets.yaml"} | objects
     assert yaml.safe_load(files["secrets.yaml"])["keys"] == ["key", "password"]
     assert yaml.safe_load(files["objects/XApp.yaml"])["spec"]["size"] == 3
     assert "hello" in files["events.yaml"]

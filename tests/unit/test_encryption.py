@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planform.apiserver.encryption import Encryption, EncryptionKeyMissing, Key, SealBroken, add_key, load_keys
+from planform.apiserver.auth.encryption import Encryption, EncryptionKeyMissing, Key, SealBroken, add_key, load_keys
 from planform.clock import VirtualClock
 from planform.errors import UsageError
 from planform.store import Entry, open_store

@@ -1,4 +1,5 @@
-"""Odd but legal requests, races between verbs and chores, and what a shutdown leaves: each was wrong once."""
+"""Odd but legal requests, races between verbs and built-in controllers, and what a shutdown leaves: each was wrong
+once."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import Object, gvk
-from planform.apiserver import subresources
+from planform.apiserver.crds.registry import ServedKind
 from planform.apiserver.engine import open_engine
 from planform.apiserver.local import LocalClient
-from planform.apiserver.registry import ServedKind
-from planform.apiserver.requests import Request
+from planform.apiserver.verbs import subresources
+from planform.apiserver.verbs.requests import Request
 from planform.client import Patch, PatchType
 from planform.client.protocol import Propagation
 from planform.clock import SystemClock
-from planform.controllers.engine import garbage
-from planform.controllers.engine.garbage import GarbageCollector
+from planform.engine import garbage
+from planform.engine.garbage import GarbageCollector
 from planform.errors import ApiError, BadRequest, Conflict
 from planform.reconcile.controller import Controller
-from planform.reconcile.gate import Gate
+from planform.reconcile.limiter import ConcurrencyLimiter
 from planform.store import Change, Key, open_store
 from tests.harness.embedded import (
     CONFIG_MAP,
@@ -184,7 +185,7 @@ async def test_a_deletion_time_sent_back_with_an_offset_is_the_same_time() -> No
 
 
 def idle_controller(name: str, reconcile: Any) -> Controller[Any]:
-    return Controller(name, reconcile, clock=SystemClock(), rng=Random(7), gate=Gate(1))
+    return Controller(name, reconcile, clock=SystemClock(), rng=Random(7), limiter=ConcurrencyLimiter(1))
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ import asyncio
 from planform.api.kinds import Object
 from planform.api.names import EVENT
 from planform.clock import VirtualClock
-from planform.controllers.recording import EVENT_BURST, EVENT_REFILL_SECONDS, Events
-from planform.telemetry.metrics import Registry
+from planform.reconcile.events import EVENT_BURST, EVENT_REFILL_SECONDS, Events
+from planform.telemetry.metrics import MetricsRegistry
 from tests.unit.memory_engine import MemoryEngine
 
 
@@ -17,7 +17,7 @@ class Told:
 
     def __init__(self) -> None:
         self.clock, self.engine = VirtualClock(), MemoryEngine()
-        self.events = Events(self.engine, clock=self.clock, metrics=Registry())
+        self.events = Events(self.engine, clock=self.clock, metrics=MetricsRegistry())
 
     def tell(self, message: str, *, uid: str = "1", slot: str = "", by: str = "composite/apps") -> None:
         about: Object = {"apiVersion": "example.org/v1", "kind": "App", "metadata": {"name": "one", "uid": uid}}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planform.cli.composition_tests import find_suites, run_suite
+from planform.cli.compositions.cases import find_suites, run_suite
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

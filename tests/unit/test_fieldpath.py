@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planform.machinery.fieldpath import FieldNotFound, FieldPath, FieldPathError, Segment, format_path, parse_path
+from planform.apimachinery.fieldpath import FieldNotFound, FieldPath, FieldPathError, Segment, format_path, parse_path
 
 
 @pytest.mark.parametrize(

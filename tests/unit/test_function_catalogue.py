@@ -11,8 +11,6 @@ import pytest
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
 from planform.client.protocol import Client, Patch, PatchType
-from planform.controllers.function_catalogue import LiveFunctions
-from planform.controllers.workbench import Workbench
 from planform.functions.endpoints import InProcess, Remote
 from planform.functions.errors import FunctionNotFound
 from planform.functions.resolution import Request, resolve
@@ -26,6 +24,7 @@ from planform.packages.endpoints import (
     serving,
     tls_secret_of,
 )
+from planform.packages.function_catalogue import LiveFunctions
 from planform.packages.revision_objects import changes_to, new_revision
 from planform.packages.revisions import (
     Known,
@@ -36,7 +35,8 @@ from planform.packages.revisions import (
     surplus_revisions,
     system_labels,
 )
-from tests.harness.planes import embedded_bench, eventually
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import embedded_context, eventually
 
 # -- addresses
 
@@ -285,14 +285,14 @@ def test_a_revision_gets_only_what_changed_and_loses_only_what_it_was_given() ->
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Workbench]:
-    async with embedded_bench() as bench:
-        yield bench
+async def context() -> AsyncIterator[ControllerContext]:
+    async with embedded_context() as context:
+        yield context
 
 
 @pytest.fixture
-async def live(bench: Workbench) -> AsyncIterator[LiveFunctions]:
-    async with LiveFunctions(bench) as live:
+async def live(context: ControllerContext) -> AsyncIterator[LiveFunctions]:
+    async with LiveFunctions(context) as live:
         await live.synced()
         yield live
 
@@ -334,19 +334,21 @@ async def test_built_ins_are_there_under_every_name_users_give_them(live: LiveFu
     for name in ("go-templating", "function-go-templating", "go-templates", "function-go-templates"):
         version = resolve(live.catalogue, Request(name, capability="operation")).version
         assert live.endpoint(version.revision) == InProcess("go-templating")
-        assert version.digest == "builtin:go-templating:v1.0.0"
+        assert version.digest == "builtin:go-templating:v1.0.1"
         assert not version.deterministic
     assert resolve(live.catalogue, Request("function-auto-ready")).version.deterministic
 
 
-async def test_an_installed_function_hides_the_built_in_of_its_name(bench: Workbench, live: LiveFunctions) -> None:
+async def test_an_installed_function_hides_the_built_in_of_its_name(
+    context: ControllerContext, live: LiveFunctions
+) -> None:
     heard = Heard(live)
     name = "function-auto-ready"
-    await bench.client.create(a_revision("r1", function=name, state="Inactive"))
+    await context.client.create(a_revision("r1", function=name, state="Inactive"))
     await heard.until(name)
     assert [each.id for each in live.catalogue.versions(name)] == ["r1"]
     assert [each.id for each in live.catalogue.versions("auto-ready")] == ["builtin"]
-    await bench.client.delete(FUNCTION_REVISION, "r1")
+    await context.client.delete(FUNCTION_REVISION, "r1")
     await heard.until(name)
     assert [each.id for each in live.catalogue.versions(name)] == ["builtin"]
 
@@ -362,11 +364,11 @@ async def test_an_installed_function_hides_the_built_in_of_its_name(bench: Workb
     ids=["the same", "somebody else's", "another", "run elsewhere"],
 )
 async def test_a_function_without_revisions_is_served_only_by_the_built_in_it_means(
-    bench: Workbench, live: LiveFunctions, package: str, annotations: dict[str, str], stands_in: bool
+    context: ControllerContext, live: LiveFunctions, package: str, annotations: dict[str, str], stands_in: bool
 ) -> None:
     heard = Heard(live)
     metadata = {"name": "function-auto-ready", "annotations": annotations}
-    await bench.client.create(
+    await context.client.create(
         {
             "apiVersion": FUNCTION.api_version,
             "kind": "Function",
@@ -374,7 +376,7 @@ async def test_a_function_without_revisions_is_served_only_by_the_built_in_it_me
             "spec": {"package": f"example.org/{package}"},
         }
     )
-    await bench.client.create(a_revision("other"))
+    await context.client.create(a_revision("other"))
     await heard.until(*([] if stands_in else ["function-auto-ready"]), "fn")
     if stands_in:
         resolve(live.catalogue, Request("function-auto-ready"))
@@ -383,8 +385,10 @@ async def test_a_function_without_revisions_is_served_only_by_the_built_in_it_me
             resolve(live.catalogue, Request("function-auto-ready"))
 
 
-async def test_subscribers_hear_only_of_what_may_change_a_pipeline(bench: Workbench, live: LiveFunctions) -> None:
-    client, heard = bench.client, Heard(live)
+async def test_subscribers_hear_only_of_what_may_change_a_pipeline(
+    context: ControllerContext, live: LiveFunctions
+) -> None:
+    client, heard = context.client, Heard(live)
     await client.create(a_revision("r1"))
     await heard.until("fn")
     await set_status(client, "r1", endpoint="localhost:1", conditions=[condition("RuntimeHealthy", "True")])
@@ -425,33 +429,35 @@ def _gone(live: LiveFunctions) -> Any:
     return check
 
 
-async def test_the_catalogue_is_the_same_value_until_something_changes(bench: Workbench, live: LiveFunctions) -> None:
+async def test_the_catalogue_is_the_same_value_until_something_changes(
+    context: ControllerContext, live: LiveFunctions
+) -> None:
     heard = Heard(live)
     before = live.catalogue
     assert live.catalogue is before
-    await bench.client.create(a_revision("r1"))
+    await context.client.create(a_revision("r1"))
     await heard.until("fn")
     assert live.catalogue is not before
 
 
-async def test_a_revision_answers_only_for_its_own_function(bench: Workbench, live: LiveFunctions) -> None:
+async def test_a_revision_answers_only_for_its_own_function(context: ControllerContext, live: LiveFunctions) -> None:
     heard = Heard(live)
-    await bench.client.create(a_revision("r1"))
+    await context.client.create(a_revision("r1"))
     await heard.until("fn")
-    await set_status(bench.client, "r1", endpoint="builtin:sequencer")
+    await set_status(context.client, "r1", endpoint="builtin:sequencer")
     await heard.until("fn")
     assert live.endpoint(FunctionRevision("fn", "r1", "")) == InProcess("sequencer")
     assert live.endpoint(FunctionRevision("another", "r1", "")) is None
-    await set_status(bench.client, "r1", endpoint="builtin:of-a-later-release")
+    await set_status(context.client, "r1", endpoint="builtin:of-a-later-release")
     await heard.until("fn")
     assert live.endpoint(FunctionRevision("fn", "r1", "")) is None
 
 
-async def test_a_revision_may_move_to_another_function(bench: Workbench, live: LiveFunctions) -> None:
+async def test_a_revision_may_move_to_another_function(context: ControllerContext, live: LiveFunctions) -> None:
     heard = Heard(live)
-    await bench.client.create(a_revision("r1"))
+    await context.client.create(a_revision("r1"))
     await heard.until("fn")
     moved = Patch(PatchType.MERGE, {"metadata": {"labels": {PACKAGE_LABEL: "another"}}})
-    await bench.client.patch(FUNCTION_REVISION, "r1", moved)
+    await context.client.patch(FUNCTION_REVISION, "r1", moved)
     await heard.until("another", "fn")
     assert live.catalogue.versions("fn") == ()

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from planform.cli.function_logs import data_directory
-from planform.cli.places import default_data_directory
-from planform.cli.scaffold import scaffold
+from planform.cli.functions.logs import data_directory
+from planform.cli.functions.scaffold import scaffold
+from planform.cli.paths import default_data_directory
 from planform.errors import UsageError
 from planform.functions.jsonform import request_from_json, response_to_json
 from planform.functions.values import (

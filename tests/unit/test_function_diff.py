@@ -20,17 +20,17 @@ from click.testing import CliRunner, Result
 from planform.api.kinds import Object
 from planform.api.names import FUNCTION, FUNCTION_REVISION
 from planform.app import ControlPlane, Settings, open_control_plane
-from planform.cli import function_diff
-from planform.cli.function_diff import _alike, _change_lines, _means, _named
+from planform.cli.functions import diff as function_diff
+from planform.cli.functions.diff import _alike, _change_lines, _means, _named
 from planform.cli.main import root
-from planform.composition.pipeline import PipelineOutcome
 from planform.errors import Forbidden, UsageError
 from planform.functions.values import Ready, Resource, State
-from planform.rollout import FUNCTION_DIFFS_PATH
-from planform.rollout.differences import changes_between, masked
+from planform.pipeline.pipeline import PipelineOutcome
+from planform.preview import FUNCTION_DIFFS_PATH
+from planform.preview.differences import changes_between, masked
 from tests.controllers.composing import Platform
+from tests.harness.contexts import eventually, until_condition
 from tests.harness.function_server import function_server
-from tests.harness.planes import eventually, until_condition
 
 Run = Callable[..., Awaitable[Result]]
 in_one_loop = pytest.mark.asyncio(loop_scope="module")

@@ -14,18 +14,18 @@ from click.testing import CliRunner, Result
 
 from planform.api.names import FUNCTION, FUNCTION_REVISION
 from planform.app import ControlPlane, Settings, open_control_plane
-from planform.cli.function_activation import choose
-from planform.cli.function_list import describe, describe_builtins
+from planform.cli.functions.activation import choose
+from planform.cli.functions.listing import describe, describe_builtins
 from planform.cli.main import root
 from planform.clock import SystemClock
-from planform.controllers.crds import ensure_crds
-from planform.controllers.function_catalogue import LiveFunctions
-from planform.controllers.functions import FunctionController
-from planform.controllers.recording import open_events
-from planform.controllers.workbench import Workbench
+from planform.definitions.own_crds import ensure_crds
 from planform.errors import UsageError
-from planform.reconcile.gate import Gate
-from tests.harness.planes import until_condition
+from planform.packages.function_catalogue import LiveFunctions
+from planform.packages.function_controller import FunctionController
+from planform.reconcile.context import ControllerContext
+from planform.reconcile.events import open_events
+from planform.reconcile.limiter import ConcurrencyLimiter
+from tests.harness.contexts import until_condition
 
 Run = Callable[..., Awaitable[Result]]
 
@@ -51,10 +51,12 @@ async def functions(plane: ControlPlane) -> AsyncIterator[Callable[..., Awaitabl
     clock = SystemClock()
     await ensure_crds(plane.client, clock=clock)
     async with open_events(plane.client, clock=clock, metrics=plane.metrics) as events:
-        bench = Workbench(plane.client, plane.plane, events, clock, Random(7), Gate(4), plane.metrics)
-        async with LiveFunctions(bench) as live:
-            if "functions" not in plane.plane:
-                FunctionController(bench, live).start()
+        context = ControllerContext(
+            plane.client, plane.manager, events, clock, Random(7), ConcurrencyLimiter(4), plane.metrics
+        )
+        async with LiveFunctions(context) as live:
+            if "functions" not in plane.manager:
+                FunctionController(context, live).start()
 
             async def install(name: str, package: str, installed: str = "True", policy: str = "Automatic") -> None:
                 function = {

@@ -31,7 +31,7 @@ from planform.functions.values import (
     respond,
 )
 from planform.functions.wire import CallerCodec
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 from planform_sdk.proto import v1
 from tests.harness.edge_cases import Where, missing
 from tests.harness.function_server import FunctionServer, function_server
@@ -283,7 +283,7 @@ def asking(mode: str = "echo", **options: Any) -> FunctionRequest:
 async def test_a_call_that_failed_is_not_made_again_as_v1beta1_unless_v1_is_unknown(
     server: FunctionServer, code: str, calls: dict[str, int]
 ) -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     async with GrpcRunner(FixedEndpoints({"fn": Remote(server.target)}), metrics=metrics) as runner:
         with pytest.raises(FunctionError):
             await runner.run(FN, asking("refuse", code=code), timeout=20)

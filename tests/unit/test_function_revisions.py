@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 
 from planform.api.names import FUNCTION, FUNCTION_REVISION
 from planform.app import ControlPlane, Settings, open_control_plane
-from planform.cli.function_revisions import lines, summary
+from planform.cli.functions.revisions import lines, summary
 from planform.cli.main import root
 from planform.clock import SystemClock
 from planform.packages.runtimes.logs import Follower, Logs, last_lines, log_file, logs_directory
-from tests.harness.planes import until_condition
+from tests.harness.contexts import until_condition
 
 Run = Callable[..., Awaitable[Result]]
 
@@ -102,7 +102,7 @@ async def test_the_log_of_a_revision_is_shown(plane: ControlPlane, planform: Run
 
 
 def test_a_log_is_bounded_and_can_be_followed_over_the_change_of_files(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, clock=SystemClock(), most_bytes=2000)
+    logs = Logs(tmp_path, clock=SystemClock(), max_bytes=2000)
     path = log_file(tmp_path, "fn-1")
     note, follower = logs.writer("fn-1", "0"), Follower(path)
     seen: list[str] = []

@@ -20,7 +20,7 @@ from planform.functions.values import (
     Severity,
     State,
 )
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 PURE = FunctionRevision("fn", "fn-1", "sha256:1", deterministic=True)
 OTHER = FunctionRevision("fn", "fn-2", "sha256:2", deterministic=True)
@@ -103,7 +103,7 @@ def test_the_cache_is_bounded_and_forgets_what_was_used_least_lately() -> None:
 
 
 def test_hits_misses_and_their_reasons_are_counted() -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     cache = ResponseCache(VirtualClock(), metrics=metrics)
     cache.get(PURE, ASKED)
     cache.put(PURE, ASKED, answer())
@@ -190,6 +190,17 @@ def test_an_entry_allows_what_it_matches_whole(
     entry: AllowedResource, selector: ResourceSelector, allowed: bool
 ) -> None:
     assert entry.allows(selector) is allowed
+
+
+OLD, NEW = (f"apiextensions.crossplane.io/{version}" for version in ("v1alpha1", "v1beta1"))
+
+
+@pytest.mark.parametrize(("allowed", "asked"), [(OLD, NEW), (NEW, OLD), (OLD, OLD), (NEW, NEW)])
+def test_an_environment_config_is_one_kind_in_both_of_its_versions(allowed: str, asked: str) -> None:
+    entry = AllowedResource(allowed, "EnvironmentConfig", None, {"env": Pattern("dev")})
+    assert entry.allows(ResourceSelector(asked, "EnvironmentConfig", "", {"env": "dev"}))
+    assert not entry.allows(ResourceSelector(asked, "EnvironmentConfig", "", {"env": "prod"}))
+    assert not entry.allows(ResourceSelector(asked, "Composition", "", {"env": "dev"}))
 
 
 def test_patterns_take_linear_time_and_broken_ones_are_refused() -> None:

@@ -47,7 +47,7 @@ from planform.functions.values import (
     WatchedResource,
     respond,
 )
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 from tests.harness.function_server import FunctionServer, function_server
 
 FN = FunctionRevision("fn", "fn-1", "sha256:1")
@@ -140,7 +140,7 @@ async def test_a_request_beyond_four_megabytes_is_sent_and_answered(runner: Grpc
 
 
 async def test_a_function_that_only_serves_v1beta1_is_remembered(tmp_path: Path) -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     with function_server(tmp_path, "beta", "--beta-only") as server:
         async with GrpcRunner(FixedEndpoints({"fn": Remote(server.target)}), metrics=metrics) as runner:
             for _ in range(3):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from planform.builtin.python import InlinePython, function
+from planform.functions.errors import FunctionAnswerTooLarge
 from planform.functions.values import FunctionRequest, FunctionResponse, Ready, Resource, State
 from planform.sandbox import Isolation, Limits, detect_isolation
 
@@ -74,10 +75,6 @@ FINE = "def compose(req, rsp):\n"
         (FINE + "  raise SystemExit(0)\n", "SystemExit: 0"),
         (FINE + "  import os\n  os._exit(0)\n", "ended with code 0 and without an answer"),
         (FINE + "  x = bytearray(2 << 30)\n", "MemoryError"),
-        (
-            FINE + "  rsp.desired.resources['a'].resource['x'] = 'y' * (5 << 20)\n",
-            "desires more than the 4 MiB of an answer",
-        ),
         pytest.param(
             FINE + "  open('/etc/planform', 'w')\n",
             "Error: [Errno ",
@@ -85,13 +82,31 @@ FINE = "def compose(req, rsp):\n"
         ),
         ("   ", "script: Required value"),
     ],
-    ids=["syntax", "import", "neither", "both", "exception", "exit", "_exit", "memory", "output", "files", "empty"],
+    ids=["syntax", "import", "neither", "both", "exception", "exit", "_exit", "memory", "files", "empty"],
 )
 async def test_what_a_script_does_wrong_is_a_fatal_result(script: str, message: str) -> None:
     response = await run(script)
     assert response.fatal is not None
     assert message in response.fatal.message
     assert list(response.desired.resources) == ["kept"], "the desired state is left as it was"
+
+
+@pytest.mark.parametrize(
+    ("script", "size"),
+    [
+        pytest.param("  rsp.desired.resources['a'].resource['x'] = 'y' * (5 << 20)\n", "is 5.0 MiB", id="one value"),
+        pytest.param(
+            "  for n in range(500):\n    rsp.desired.resources[str(n)].resource['x'] = 'y' * 10_000\n",
+            "is 4.8 MiB",
+            id="500 resources",
+        ),
+    ],
+)
+async def test_an_answer_beyond_the_limit_names_size_limit_and_setting(script: str, size: str) -> None:
+    with pytest.raises(FunctionAnswerTooLarge) as refused:
+        await run(FINE + script)
+    assert f"the answer {size}" in str(refused.value)
+    assert "at most 4 MiB are taken (annotation planform.dev/max-answer-size of a Function" in str(refused.value)
 
 
 async def test_a_script_that_never_ends_is_ended() -> None:

@@ -242,10 +242,10 @@ REQUESTS = st.builds(
 
 @given(VERSIONS, REQUESTS, st.randoms())
 def test_what_is_chosen_meets_every_constraint_whatever_the_order(
-    versions: list[Version], request_: Request, chance: random.Random
+    versions: list[Version], request_: Request, rng: random.Random
 ) -> None:
     shuffled = versions[:]
-    chance.shuffle(shuffled)
+    rng.shuffle(shuffled)
     one, other = (
         outcome(lambda: resolve(Catalogue(versions), request_)),
         outcome(lambda: resolve(Catalogue(shuffled), request_)),

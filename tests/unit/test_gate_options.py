@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from planform.cli.gates import gate_options, gates_of
+from planform.cli.control_plane.feature_gates import gate_options, gates_of
 
 
 @click.command()

@@ -28,7 +28,7 @@ from planform.journal.records import RunSummary, read_run
 from planform.journal.serving import answer
 from planform.journal.tables import latest_runs, run_of, runs_named
 from planform.telemetry.masking import MASK
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 CLOCK = VirtualClock()
 
@@ -53,9 +53,11 @@ def thing(text: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened(
-    path: Path | None = None, *, clock: VirtualClock = CLOCK, metrics: Registry | None = None, **limits: Any
+    path: Path | None = None, *, clock: VirtualClock = CLOCK, metrics: MetricsRegistry | None = None, **limits: Any
 ) -> AsyncIterator[Journal]:
-    async with open_journal(path, clock=clock, metrics=metrics or Registry(), limits=Limits(**limits)) as journal:
+    async with open_journal(
+        path, clock=clock, metrics=metrics or MetricsRegistry(), limits=Limits(**limits)
+    ) as journal:
         yield journal
 
 
@@ -138,7 +140,7 @@ async def test_runs_and_states_outlive_a_restart_and_numbers_go_on(path: Path) -
         found = await journal.run(first)
         assert found is not None
         assert found.steps[0].resources["thing"] == Part(thing("kept"))
-        assert await journal.standing("dependencies") == {"u": b"abc"}
+        assert await journal.last_runs("dependencies") == {"u": b"abc"}
 
 
 async def test_the_last_state_of_a_kind_counts() -> None:
@@ -148,8 +150,8 @@ async def test_the_last_state_of_a_kind_counts() -> None:
         journal.remember("u", "digest", b"2")
         journal.remember("u", "dependencies", b"x")
         journal.remember("v", "digest", b"3")
-        assert await journal.standing("digest") == {"u": b"2", "v": b"3"}
-        assert await journal.standing("unknown") == {}
+        assert await journal.last_runs("digest") == {"u": b"2", "v": b"3"}
+        assert await journal.last_runs("unknown") == {}
 
 
 async def test_equal_parts_are_stored_once_across_steps_runs_and_objects(path: Path) -> None:
@@ -235,7 +237,7 @@ async def test_older_runs_go_by_age_and_the_latest_of_each_object_stays() -> Non
 
 
 async def test_bytes_are_bounded_by_removing_the_oldest_and_the_latest_of_each_object_stays(path: Path) -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     async with opened(path, metrics=metrics, bytes=20_000, runs_per_object=100) as journal:
         journal.record(record("quiet", text="first"))
         for n in range(60):
@@ -273,7 +275,7 @@ async def test_when_everything_is_forgotten_nothing_is_left(path: Path) -> None:
         await journal.flush()
         for n in range(200):
             journal.forget(f"u{n}")
-        assert await journal.standing("digest") == {}
+        assert await journal.last_runs("digest") == {}
     for table in ("runs", "packs", "parts", "uses", "standing"):
         assert rows(path, f"SELECT count(*) FROM {table}") == [(0,)], table
     assert rows(path, "SELECT value FROM meta WHERE name = 'bytes'") == [(0,)]
@@ -285,7 +287,7 @@ async def test_what_waits_for_a_forgotten_object_is_not_written() -> None:
         journal.remember("a", "digest", b"x")
         journal.forget("a")
         assert await journal.runs("a") == []
-        assert await journal.standing("digest") == {}
+        assert await journal.last_runs("digest") == {}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -326,8 +328,8 @@ async def test_objects_of_kinds_that_vanished_unseen_are_forgotten_on_demand() -
         for uid in ("dead", "long dead"):
             journal.remember(uid, "XGone.example.org", b"x")
         assert await journal.retain({"XThing.example.org", "XNew.example.org"}) == 2
-        assert await journal.standing("XGone.example.org") == {}
-        assert set(await journal.standing("XThing.example.org")) == {"alive", "settled long ago"}
+        assert await journal.last_runs("XGone.example.org") == {}
+        assert set(await journal.last_runs("XThing.example.org")) == {"alive", "settled long ago"}
         assert len(await journal.runs("alive")) == 2
         assert await journal.retain({"XThing.example.org"}) == 0
 
@@ -340,8 +342,8 @@ async def test_all_objects_of_a_kind_are_forgotten_at_once_and_nobody_else() -> 
         journal.remember("other", "XOther.example.org", b"x")
         assert await journal.forget_kind("XThing.example.org") == 100
         assert await journal.latest() == []
-        assert await journal.standing("XThing.example.org") == {}
-        assert list(await journal.standing("XOther.example.org")) == ["other"]
+        assert await journal.last_runs("XThing.example.org") == {}
+        assert list(await journal.last_runs("XOther.example.org")) == ["other"]
         assert await journal.forget_kind("XThing.example.org") == 0
 
 
@@ -364,7 +366,7 @@ def test_a_queue_full_of_latest_runs_drops_the_oldest_of_them() -> None:
 
 
 async def test_large_runs_do_not_wait_for_company_until_they_are_dropped() -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     async with opened(metrics=metrics) as journal:
         for number in range(40):  # more than may wait, in less time than they would wait
             journal.record(record("a", text=f"{number}" + "x" * (1 << 20)))
@@ -381,7 +383,7 @@ def test_an_outbox_is_filling_when_a_quarter_is_taken() -> None:
 
 async def test_dropped_runs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planform.journal.journal._QUEUED_RUNS", 5)
-    metrics = Registry()
+    metrics = MetricsRegistry()
     async with opened(metrics=metrics) as journal:
         for _ in range(8):
             journal.record(record("a"))
@@ -514,10 +516,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from planform.clock import SystemClock
 from planform.journal import Part, Run, RunRecord, open_journal
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 async def main():
-    async with open_journal(Path(sys.argv[1]), clock=SystemClock(), metrics=Registry()) as journal:
+    async with open_journal(Path(sys.argv[1]), clock=SystemClock(), metrics=MetricsRegistry()) as journal:
         n = 0
         while True:
             run = Run(uid=f"u{n % 7}", api_version="e/v1", kind="K", name="n", started=datetime.now(UTC),
@@ -545,7 +547,7 @@ async def test_a_killed_writer_leaves_a_whole_journal_with_all_that_was_flushed(
     await writer.wait()
     flushed = int(rest[-1]) if rest else flushed
     async with opened(path) as journal:
-        states = await journal.standing("digest")
+        states = await journal.last_runs("digest")
         assert flushed <= max(map(int, states.values())) <= flushed + 1
         for uid, number in states.items():
             newest = (await journal.runs(uid, 1))[0]
@@ -612,7 +614,7 @@ async def test_a_journal_that_cannot_be_opened_is_done_without(
 
 
 async def test_a_failed_write_is_counted_and_told_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     async with opened(path, metrics=metrics) as journal:
         journal.record(record("a"))
         await journal.flush()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planform.machinery.jsonbody import MAX_DEPTH, JsonBodyError, loads, loads_reporting_duplicates
+from planform.apimachinery.jsonbody import MAX_DEPTH, JsonBodyError, loads, loads_reporting_duplicates
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planform.machinery.jsonpath import JsonPathError, JsonPathTemplate, compile_jsonpath
+from planform.apimachinery.jsonpath import JsonPathError, JsonPathTemplate, compile_jsonpath
 
 DOC: dict[str, Any] = {
     "metadata": {"name": "web", "annotations": {"example.org/zone": "eu", "a.b": "dotted"}, "labels": None},
@@ -144,6 +144,8 @@ def test_a_path_that_multiplies_what_it_finds_is_stopped() -> None:
         ("{.metadata.labels}", "<nil>"),
         ("plain", "plain"),
         ("{ .metadata.name }", "web"),
+        ("{range .spec.ports[*]}<{.port}>{end}!", "<80><443><9>!"),
+        ("{range .spec.ports[*]}{range .name}{@}{end},{end}", "http,https,,"),
         (r'{"{}\u00e9\\"}', "{}é\\"),
         ('{.status.conditions[?(@.type=="}")].status}', ""),
         ("", ""),
@@ -153,7 +155,7 @@ def test_a_template_prints_what_its_paths_find(text: str, expected: str) -> None
     assert JsonPathTemplate(text).render(DOC) == expected
 
 
-@pytest.mark.parametrize("text", ["{.a", "a}", "{range .items[*]}{.a}{end}", "{.a[}", '{"a"b}'])
+@pytest.mark.parametrize("text", ["{.a", "a}", "{range .items[*]}{.a}", "{end}", "{range }{end}", "{.a[}", '{"a"b}'])
 def test_a_bad_template_is_refused(text: str) -> None:
     with pytest.raises(JsonPathError):
         JsonPathTemplate(text)

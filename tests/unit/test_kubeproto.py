@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.api import builtin
-from planform.machinery import kubeproto
-from planform.machinery.kubeproto import Field, KubeProtoError, Message, MessageTable, decode
+from planform.apimachinery import kubeproto
+from planform.apimachinery.kubeproto import Field, KubeProtoError, Message, MessageTable, decode
 
 AS_WRITTEN_BY_GO: dict[str, tuple[str, dict[str, Any]]] = {
     # What client-go's own serializer wrote for an object, and the object as its JSON serializer writes it,

@@ -13,7 +13,7 @@ import pytest
 
 from planform.api.kinds import GVK, Object
 from planform.app import Settings, open_control_plane
-from planform.client.informer import Change, Informer
+from planform.client.informer import Informer, InformerEvent
 from planform.client.kubeconfig import find_connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client, Patch, PatchType, WatchEvent
@@ -302,7 +302,7 @@ async def test_a_namespaced_object_without_a_namespace_is_refused_before_it_is_s
 
 async def test_an_informer_sees_what_is_there_and_what_changes(client: KubernetesClient, namespace: str) -> None:
     await client.create(config_map("a", namespace))
-    changes: asyncio.Queue[Change] = asyncio.Queue()
+    changes: asyncio.Queue[InformerEvent] = asyncio.Queue()
     informer = Informer(
         client, CONFIG_MAP, changes.put_nowait, clock=SystemClock(), rng=Random(1), namespace=namespace, labels="!x"
     )

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from planform.apiserver.handler import refusal
-from planform.apiserver.lists import list_chunks
-from planform.apiserver.negotiation import Form, encode_value
-from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
-from planform.machinery import yamlish
-from tests.unit.test_security import CONFIGMAPS, Plane, secure_plane
+from planform.apimachinery import yaml_loader
+from planform.apiserver.wire.handler import refusal
+from planform.apiserver.wire.http import HttpRequest, HttpResponse, HttpServer, Limits
+from planform.apiserver.wire.lists import list_chunks
+from planform.apiserver.wire.negotiation import Form, encode_value
+from tests.unit.test_security import CONFIGMAPS, ServedPlane, secure_plane
 
 FORMS = {
     "json": ("application/json", ""),
@@ -27,16 +27,16 @@ FORMS = {
 }
 OBJECTS = 120
 SIZE = 200_000
-MOST_WAITING = 1 << 20
+MAX_WAITING = 1 << 20
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
+async def plane(tmp_path: Path) -> AsyncIterator[ServedPlane]:
     async with secure_plane(tmp_path) as plane:
         yield plane
 
 
-async def fill(plane: Plane, size: int = SIZE) -> None:
+async def fill(plane: ServedPlane, size: int = SIZE) -> None:
     for number in range(OBJECTS):
         await plane.client.create(
             {
@@ -52,7 +52,7 @@ async def fill(plane: Plane, size: int = SIZE) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_list_that_nobody_reads_holds_little(plane: Plane, form: str) -> None:
+async def test_a_list_that_nobody_reads_holds_little(plane: ServedPlane, form: str) -> None:
     await fill(plane)
     accept, query = FORMS[form]
     connection = await plane.connect_as("root", "system:masters")
@@ -61,7 +61,7 @@ async def test_a_list_that_nobody_reads_holds_little(plane: Plane, form: str) ->
     async with asyncio.timeout(20):
         while not plane.server.unread:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert 0 < plane.server.unread < MOST_WAITING
+    assert 0 < plane.server.unread < MAX_WAITING
     connection._writer.transport.abort()
     async with asyncio.timeout(5):
         while plane.server.connections:  # noqa: ASYNC110
@@ -70,12 +70,12 @@ async def test_a_list_that_nobody_reads_holds_little(plane: Plane, form: str) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_list_in_slices_is_the_whole_list(plane: Plane, form: str) -> None:
+async def test_a_list_in_slices_is_the_whole_list(plane: ServedPlane, form: str) -> None:
     await fill(plane, 5000)
     accept, query = FORMS[form]
     connection = await plane.connect_as("root", "system:masters")
     answer = await connection.ask("GET", f"{CONFIGMAPS}?{query}", accept=accept)
-    body: Any = yamlish.load(answer.body) if isinstance(answer.body, str) else answer.body
+    body: Any = yaml_loader.load(answer.body) if isinstance(answer.body, str) else answer.body
     items = body["rows" if "able" in form else "items"]
     names = [each["cells"][0] if "able" in form else each["metadata"]["name"] for each in items]
     assert [name for name in names if name.startswith("large")] == [f"large-{number:03}" for number in range(OBJECTS)]
@@ -98,7 +98,7 @@ async def test_the_pieces_are_what_the_whole_would_be(slices: list[list[Any]], y
     assert b"".join(made) == encode_value(whole, form, pretty=pretty)
 
 
-async def test_an_unknown_include_object_is_refused_before_the_answer_begins(plane: Plane) -> None:
+async def test_an_unknown_include_object_is_refused_before_the_answer_begins(plane: ServedPlane) -> None:
     connection = await plane.connect_as("root", "system:masters")
     answer = await connection.ask("GET", f"{CONFIGMAPS}?includeObject=X", accept=FORMS["table"][0])
     assert answer.status == 400

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planform.machinery import managed_fields as mf
-from planform.machinery.managed_fields import Fields, Holding, Owner, Owners
-from planform.machinery.typed import compile_type
+from planform.apimachinery import managed_fields as mf
+from planform.apimachinery.managed_fields import Fields, Holding, Owner, Owners
+from planform.apimachinery.typed import compile_type
 
 V1, V2 = "example.org/v1", "example.org/v2"
 
@@ -164,7 +164,7 @@ def test_each_version_has_its_own_ancient_changes() -> None:
         V1: Holding({"f:k00": {}, "f:k01": {}, "f:k02": {}}, V1, "t02"),
         V2: Holding({"f:k03": {}, "f:k04": {}}, V2, "t04"),
     }
-    assert len(folded) == mf.MOST_UPDATERS
+    assert len(folded) == mf.MAX_UPDATERS
 
 
 @law
@@ -175,7 +175,7 @@ def test_folding_loses_no_field_and_stops_at_the_limit(first: int, second: int) 
     assert set().union(*(members(what.fields) for what in owners.values())) == set().union(
         *(members(what.fields) for what in folded.values())
     )
-    assert len(folded) <= mf.MOST_UPDATERS
+    assert len(folded) <= mf.MAX_UPDATERS
 
 
 def test_declared_fields_on_the_way_are_added_and_others_are_not() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planform.cli.manifests import read_manifests
+from planform.cli.objects.manifests import read_manifests
 from planform.errors import UsageError
 
 TEST = "apiVersion: test.planform.dev/v1alpha1\nkind: CompositionTest\ncases: []\n"

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from planform.api.kinds import Object, gvk
 from planform.api.names import SECRET
 from planform.app import open_at_rest
-from planform.cli import import_ as import_command
+from planform.cli.control_plane import import_ as import_command
 from planform.cli.main import root
 from planform.clock import SystemClock, micro_timestamp
 from planform.cluster.running import LEASE_NAME, shard_lease
@@ -28,7 +28,7 @@ from planform.moving.importing import Imported
 from planform.moving.ordering import in_order
 from planform.moving.remapping import remapped, with_generation
 from planform.reconcile.election import LEASE
-from tests.harness.planes import embedded_bench
+from tests.harness.contexts import embedded_context
 
 SECRET_TEXT = "the-most-secret-word"
 FORMS = ["directory", "file.tar.gz"]
@@ -224,6 +224,10 @@ def test_what_only_one_engine_knows_is_not_carried() -> None:
     assert set(carried["metadata"]) == {"name", "namespace", "uid", "generation"}
     assert is_furniture(an_object("ConfigMap", "kube-root-ca.crt", namespace="a"))
     assert not is_furniture(an_object("ConfigMap", "mine", namespace="a"))
+    deployment = {**an_object("Deployment", "provider-a-1", namespace="a"), "apiVersion": "apps/v1"}
+    assert not is_furniture(deployment)
+    deployment["metadata"]["labels"] = {"pkg.crossplane.io/revision": "provider-a-1"}
+    assert is_furniture(deployment), "an engine makes that of a package itself"
     assert why_left_out({**a_secret(), "type": "kubernetes.io/service-account-token"})
     assert not why_left_out(a_secret())
 
@@ -293,7 +297,7 @@ async def test_a_directory_is_exported_and_imported_by_command(home: Path, tmp_p
 
 async def test_an_import_waits_for_no_controllers_and_says_who_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_command, "_PATIENCE", 0.3)
-    async with embedded_bench() as bench:
+    async with embedded_context() as context:
         lease: Object = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -304,8 +308,8 @@ async def test_an_import_waits_for_no_controllers_and_says_who_works(monkeypatch
                 "renewTime": micro_timestamp(SystemClock().now()),
             },
         }
-        await bench.client.create(lease)
-        connected: Any = SimpleNamespace(client=bench.client)
+        await context.client.create(lease)
+        connected: Any = SimpleNamespace(client=context.client)
         ran: list[str] = []
 
         async def work() -> Imported:
@@ -316,14 +320,14 @@ async def test_an_import_waits_for_no_controllers_and_says_who_works(monkeypatch
             await import_command._held(connected, "default", work)
         assert ran == []
         assert isinstance(await import_command._held(connected, "not-there", work), Imported)
-        await bench.client.delete(LEASE, LEASE_NAME, namespace="default")
+        await context.client.delete(LEASE, LEASE_NAME, namespace="default")
         shard = {**lease, "metadata": {"name": shard_lease(0, 2), "namespace": "default"}}
-        await bench.client.create(shard)
+        await context.client.create(shard)
         with pytest.raises(import_command.ControllersRun, match="replica-7"):
             await import_command._held(connected, "default", work)
-        await bench.client.delete(LEASE, shard_lease(0, 2), namespace="default")
+        await context.client.delete(LEASE, shard_lease(0, 2), namespace="default")
         assert isinstance(await import_command._held(connected, "default", work), Imported)
-        released = await bench.client.get(LEASE, LEASE_NAME, namespace="default")
+        released = await context.client.get(LEASE, LEASE_NAME, namespace="default")
         assert not released["spec"].get("holderIdentity")
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planform.apimachinery import names
+from planform.apimachinery.names import NameRule, child_name, generate_name, metadata_warnings, validate_metadata
 from planform.errors import FieldError
-from planform.machinery import names
-from planform.machinery.names import NameRule, child_name, generate_name, metadata_warnings, validate_metadata
 
 OWNER: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u1"}
 

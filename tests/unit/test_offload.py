@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from planform.apiserver.negotiation import decode_body
-from planform.apiserver.offload import MOST_VALUES, Offload, decode, has_more_values
+from planform.apiserver.wire.negotiation import decode_body
+from planform.apiserver.wire.offload import MAX_VALUES, Offload, decode, has_more_values
 from planform.errors import BadRequest, TooManyRequests
 
 
@@ -93,9 +93,9 @@ async def test_a_worker_that_nobody_needs_ends() -> None:
         await offload.close()
 
 
-@pytest.mark.parametrize(("count", "more"), [(MOST_VALUES - 1, False), (MOST_VALUES, True)])
+@pytest.mark.parametrize(("count", "more"), [(MAX_VALUES - 1, False), (MAX_VALUES, True)])
 def test_values_are_counted_at_every_depth(count: int, more: bool) -> None:
-    assert has_more_values({"a": [0] * (count - 1)}, MOST_VALUES) is more
+    assert has_more_values({"a": [0] * (count - 1)}, MAX_VALUES) is more
 
 
 async def test_aliases_count_as_what_they_stand_for() -> None:

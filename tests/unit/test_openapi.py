@@ -12,8 +12,8 @@ import pytest
 
 from planform.api.builtin import BUILTIN_KINDS
 from planform.api.kinds import GroupVersionKind, Kind
-from planform.apiserver import openapi
-from planform.apiserver.openapi import Described
+from planform.apiserver.wire import openapi
+from planform.apiserver.wire.openapi import Described
 
 STRATEGIC = "application/strategic-merge-patch+json"
 METHODS = ("get", "post", "put", "patch", "delete")

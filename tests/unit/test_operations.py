@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planform.api.kinds import Object
-from planform.composition.operations import (
-    MOST_OUTPUT_BYTES,
+from planform.apimachinery.names import label_value_problems, subdomain_problems
+from planform.functions.calling import Call
+from planform.functions.values import FunctionRequest, FunctionResponse, Resource, State
+from planform.operations.operations import (
+    MAX_OUTPUT_BYTES,
     WATCH_LABEL,
     WATCHED_RESOURCE,
     Phase,
@@ -29,12 +32,9 @@ from planform.composition.operations import (
     watched_annotations,
     watched_name,
 )
-from planform.composition.pipeline import PipelineOutcome, StepTrace
-from planform.composition.schedules import ScheduleInvalid, parse_schedule
-from planform.composition.steps import parse_pipeline
-from planform.functions.calling import Call
-from planform.functions.values import FunctionRequest, FunctionResponse, Resource, State
-from planform.machinery.names import label_value_problems, subdomain_problems
+from planform.operations.schedules import ScheduleInvalid, parse_schedule
+from planform.pipeline.pipeline import PipelineOutcome, StepTrace
+from planform.pipeline.steps import parse_pipeline
 
 
 def at(text: str) -> datetime:
@@ -212,7 +212,7 @@ def test_outputs_are_kept_with_the_names_of_their_steps() -> None:
 
 
 def test_an_output_that_does_not_fit_is_left_out_and_the_others_stay() -> None:
-    kept, dropped = outputs_of(outcome({"big": "x" * MOST_OUTPUT_BYTES}, {"small": 1}))
+    kept, dropped = outputs_of(outcome({"big": "x" * MAX_OUTPUT_BYTES}, {"small": 1}))
     assert [each["step"] for each in kept] == ["step-1"]
     assert dropped == ["step-0"]
 

@@ -16,8 +16,8 @@ from planform.packages.building import Source, assemble
 from planform.packages.durability import make_durable
 from planform.packages.fetching import CannotUnpack, RegistryPackages
 from planform.packages.xpkg import package_of
+from tests.harness.contexts import embedded_context
 from tests.harness.packaging import REPOSITORY, meta, server_program
-from tests.harness.planes import embedded_bench
 
 
 async def test_a_package_that_does_not_get_to_the_disk_is_not_shown_and_unpacked_anew_later(
@@ -34,8 +34,8 @@ async def test_a_package_that_does_not_get_to_the_disk_is_not_shown_and_unpacked
     image = assemble(blobs, Source(package_of([("meta", meta("Function", "fn"))])), server_program("v1"))
     blobs.remember(f"{REPOSITORY}:v1", image.descriptor)
     name = image.digest.removeprefix("sha256:")
-    async with embedded_bench() as bench:
-        source = RegistryPackages(tmp_path, bench.client, clock=bench.clock, rng=bench.rng)
+    async with embedded_context() as context:
+        source = RegistryPackages(tmp_path, context.client, clock=context.clock, rng=context.rng)
         located = await source.locate(f"{REPOSITORY}:v1")
         with monkeypatch.context() as patched:
             patched.setattr(durability, "_syncfs", broken_disk)

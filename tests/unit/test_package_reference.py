@@ -21,9 +21,9 @@ def row(words: str) -> str:
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
-        ("a manifest or index", (f"{oci.MANIFEST_BYTES >> 20} MiB", f"{oci.MOST_LAYERS} layers")),
+        ("a manifest or index", (f"{oci.MANIFEST_BYTES >> 20} MiB", f"{oci.MAX_LAYERS} layers")),
         ("as it is sent", (f"{Limits().image_bytes >> 30} GiB",)),
-        ("| `package.yaml` |", (f"{xpkg.PACKAGE_BYTES >> 20} MiB", f"{xpkg.MOST_OBJECTS:,}", f"{xpkg.MOST_VALUES:,}")),
+        ("| `package.yaml` |", (f"{xpkg.PACKAGE_BYTES >> 20} MiB", f"{xpkg.MAX_OBJECTS:,}", f"{xpkg.MAX_VALUES:,}")),
         (
             "files of a process, unpacked",
             (f"{payloads.PAYLOAD_LIMITS.unpacked_bytes >> 30} GiB", f"{payloads.PAYLOAD_LIMITS.entries:,}"),

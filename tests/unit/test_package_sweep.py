@@ -16,28 +16,28 @@ from planform.api.kinds import Object
 from planform.api.names import FUNCTION_REVISION
 from planform.client.informer import ObjectKey
 from planform.clock import SystemClock
-from planform.controllers.packages.sweeping import PackageSweep
-from planform.controllers.workbench import Workbench
 from planform.packages.blobs import BlobStore, Image
 from planform.packages.building import Source, assemble
 from planform.packages.fetching import RegistryPackages
 from planform.packages.oci import Index
-from planform.packages.runtimes.host import Standing
+from planform.packages.runtimes.host import RuntimeStatus
+from planform.packages.sweeping import PackageSweep
 from planform.packages.xpkg import package_of
+from planform.reconcile.context import ControllerContext
+from tests.harness.contexts import embedded_context
 from tests.harness.packaging import meta, server_program
-from tests.harness.planes import embedded_bench
 
 REPOSITORY = "registry.example.org/team/fn"
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Workbench]:
-    async with embedded_bench() as made:
+async def context() -> AsyncIterator[ControllerContext]:
+    async with embedded_context() as made:
         yield made
 
 
-def source_of(directory: Path, bench: Workbench, *, spare: timedelta = timedelta(0)) -> RegistryPackages:
-    return RegistryPackages(directory, bench.client, clock=SystemClock(), rng=Random(1), spare=spare)
+def source_of(directory: Path, context: ControllerContext, *, spare: timedelta = timedelta(0)) -> RegistryPackages:
+    return RegistryPackages(directory, context.client, clock=SystemClock(), rng=Random(1), spare=spare)
 
 
 def stored(directory: Path, version: str) -> Image:
@@ -66,8 +66,8 @@ def test_what_something_is_made_of_is_all_that_it_leads_to(tmp_path: Path) -> No
     assert blobs.closure([missing]) == {missing}
 
 
-async def test_all_of_other_packages_goes_and_all_of_these_stays(tmp_path: Path, bench: Workbench) -> None:
-    source = source_of(tmp_path, bench)
+async def test_all_of_other_packages_goes_and_all_of_these_stays(tmp_path: Path, context: ControllerContext) -> None:
+    source = source_of(tmp_path, context)
     _, two = stored(tmp_path, "v1"), stored(tmp_path, "v2")
     for version in ("v1", "v2"):
         await source.fetch(await source.locate(f"{REPOSITORY}:{version}"))
@@ -79,8 +79,8 @@ async def test_all_of_other_packages_goes_and_all_of_these_stays(tmp_path: Path,
     assert await source.meaning(f"{REPOSITORY}:v2") == two.digest
 
 
-async def test_what_came_a_short_while_ago_stays_until_later(tmp_path: Path, bench: Workbench) -> None:
-    source = source_of(tmp_path, bench, spare=timedelta(hours=1))
+async def test_what_came_a_short_while_ago_stays_until_later(tmp_path: Path, context: ControllerContext) -> None:
+    source = source_of(tmp_path, context, spare=timedelta(hours=1))
     image = stored(tmp_path, "v1")
     assert await source.keep([]) == 3600.0
     assert digests_in(tmp_path) == parts_of(image)
@@ -91,7 +91,7 @@ async def test_what_came_a_short_while_ago_stays_until_later(tmp_path: Path, ben
     assert digests_in(tmp_path) == set()
 
 
-async def test_nothing_goes_while_a_package_is_on_its_way(tmp_path: Path, bench: Workbench) -> None:
+async def test_nothing_goes_while_a_package_is_on_its_way(tmp_path: Path, context: ControllerContext) -> None:
     image = stored(tmp_path, "v1")
     asked = asyncio.Event()
 
@@ -103,7 +103,7 @@ async def test_nothing_goes_while_a_package_is_on_its_way(tmp_path: Path, bench:
     server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        source = source_of(tmp_path, bench)
+        source = source_of(tmp_path, context)
         located = await source.locate(f"127.0.0.1:{port}/team/fn@sha256:{'1' * 64}")
         pull = asyncio.create_task(source.fetch(located))
         await asked.wait()
@@ -123,8 +123,8 @@ class Programs:
         self.running: set[str] = set()
         self.forgotten: list[str] = []
 
-    def standing(self, revision: str) -> Standing | None:
-        return Standing(ready=True) if revision in self.running else None
+    def runtime_status(self, revision: str) -> RuntimeStatus | None:
+        return RuntimeStatus(ready=True) if revision in self.running else None
 
     def forget(self, revision: str) -> None:
         self.forgotten.append(revision)
@@ -142,17 +142,17 @@ def revision(name: str, digest: str) -> Object:
     }
 
 
-async def test_files_of_a_deleted_revision_stay_as_long_as_it_runs(tmp_path: Path, bench: Workbench) -> None:
+async def test_files_of_a_deleted_revision_stay_as_long_as_it_runs(tmp_path: Path, context: ControllerContext) -> None:
     packages = tmp_path / "packages"
     image, programs = stored(packages, "v1"), Programs()
     for name in ("fn-1", "gone"):
         (tmp_path / "certificates" / name).mkdir(parents=True)
-    sweep = PackageSweep(bench, source_of(packages, bench), programs, tmp_path)
-    await bench.client.create(revision("fn-1", image.digest))
+    sweep = PackageSweep(context, source_of(packages, context), programs, tmp_path)
+    await context.client.create(revision("fn-1", image.digest))
     programs.running = {"fn-1"}
     await sweep.reconcile(ObjectKey("", "x"))
     assert programs.forgotten == ["gone"], "a crash came before it was"
-    await bench.client.delete(FUNCTION_REVISION, "fn-1")
+    await context.client.delete(FUNCTION_REVISION, "fn-1")
     await sweep.reconcile(ObjectKey("", "x"))
     assert digests_in(packages) == parts_of(image)
     assert programs.forgotten == ["gone", "gone"]
@@ -163,12 +163,12 @@ async def test_files_of_a_deleted_revision_stay_as_long_as_it_runs(tmp_path: Pat
 
 
 async def test_what_an_installed_package_means_stays_though_it_has_no_revision_yet(
-    tmp_path: Path, bench: Workbench
+    tmp_path: Path, context: ControllerContext
 ) -> None:
     image = stored(tmp_path / "packages", "v1")
     stored(tmp_path / "packages", "v2")
     package = {"apiVersion": "pkg.crossplane.io/v1", "kind": "Function", "metadata": {"name": "fn"}}
-    await bench.client.create({**package, "spec": {"package": f"{REPOSITORY}:v1"}})
-    sweep = PackageSweep(bench, source_of(tmp_path / "packages", bench), Programs(), tmp_path)
+    await context.client.create({**package, "spec": {"package": f"{REPOSITORY}:v1"}})
+    sweep = PackageSweep(context, source_of(tmp_path / "packages", context), Programs(), tmp_path)
     await sweep.reconcile(ObjectKey("", "x"))
     assert digests_in(tmp_path / "packages") == parts_of(image)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planform.apimachinery.quantity import parse_quantity
 from planform.functions.values import Object
-from planform.machinery.quantity import parse_quantity
 from tests.unit.composing import (
     fatal,
     patched,
@@ -482,6 +484,22 @@ def test_a_float_as_text_and_back_is_the_same_number(number: float) -> None:
 def test_base64_and_back_is_the_same_text(text: str) -> None:
     there, back = (string(type="Convert", convert=kind) for kind in ("ToBase64", "FromBase64"))
     assert transformed(text, there, back) == text
+
+
+@given(st.binary(max_size=20))
+def test_bytes_that_are_no_text_survive_between_transforms(content: bytes) -> None:
+    back, there, digest = (string(type="Convert", convert=kind) for kind in ("FromBase64", "ToBase64", "ToSha256"))
+    encoded = base64.b64encode(content).decode()
+    assert transformed(encoded, back, there) == encoded
+    assert transformed(encoded, back, digest) == hashlib.sha256(content).hexdigest()
+    transformed(encoded, back).encode()  # an answer holds nothing that has no UTF-8 form
+
+
+def test_bytes_that_are_no_text_are_told_as_go_tells_them() -> None:
+    back = string(type="Convert", convert="FromBase64")
+    assert transformed("true", back, string(type="Convert", convert="ToJson")) == '"\\ufffd\\ufffd\\ufffd"'
+    assert transformed("true", back, string(type="Convert", convert="ToUpper")) == "\ufffd\ufffd\ufffd"
+    assert transformed("trph", back, string(type="Regexp", regexp={"match": "a"})) == "a"
 
 
 @given(st.integers(-(10**15), 10**15), st.integers(-1000, 1000))

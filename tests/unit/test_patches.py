@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planform.machinery.patches import (
+from planform.apimachinery.patches import (
     MAX_OPERATIONS,
     MalformedPatch,
     PatchError,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from planform.blueprints.contract import ContainerTask, Surroundings
+from planform.blueprints.contract import ContainerTask, PhaseEnvironment
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.containers import Podman, find_containers
 from planform.blueprints.functions.markers import MARKER
+from tests.harness.contexts import eventually
 from tests.harness.phases import PhaseRunner
-from tests.harness.planes import eventually
 
 PROGRAM = """#!{python}
 import json, os, sys
@@ -45,7 +45,7 @@ def calls(podman: Podman) -> list[list[str]]:
 
 
 async def test_a_task_runs_in_its_image_with_limits_and_secrets_stay_off_the_command_line(podman: Podman) -> None:
-    runner = PhaseRunner(here=Surroundings(containers=podman))
+    runner = PhaseRunner(here=PhaseEnvironment(containers=podman))
     output = await runner.run(
         "KubeTask",
         "v0.1.0",
@@ -61,7 +61,7 @@ async def test_a_task_runs_in_its_image_with_limits_and_secrets_stay_off_the_com
 
 
 async def test_an_image_that_cannot_be_had_is_told(podman: Podman) -> None:
-    runner = PhaseRunner(here=Surroundings(containers=podman))
+    runner = PhaseRunner(here=PhaseEnvironment(containers=podman))
     with pytest.raises(PhaseFailed, match="no container of no/such: Error: no such image"):
         await runner.run("KubeTask", image="no/such", command=["true"])
 

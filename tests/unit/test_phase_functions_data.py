@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from planform.blueprints.contract import Surroundings
+from planform.blueprints.contract import PhaseEnvironment
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
 from planform.blueprints.functions import Policy
 from planform.blueprints.functions.archives import unpack
@@ -264,7 +264,7 @@ async def test_phases_use_only_directories_that_are_open_to_them(tmp_path: Path)
 
 
 async def test_relative_paths_are_the_control_planes_own(tmp_path: Path) -> None:
-    runner = PhaseRunner(params={"Profile": file_profile("nightly")}, here=Surroundings(data=tmp_path))
+    runner = PhaseRunner(params={"Profile": file_profile("nightly")}, here=PhaseEnvironment(data=tmp_path))
     filled(tmp_path / "directories" / "app")
     made = await runner.run("BackupData", "v1.0.0", includePath="app", backupArtifactPrefix="x")
     await runner.run(
@@ -361,7 +361,7 @@ def test_devices_and_privileged_bits_are_not_restored(tmp_path: Path) -> None:
 
 
 async def test_a_volume_is_a_directory_without_a_cluster(tmp_path: Path) -> None:
-    runner = PhaseRunner(params={"Profile": file_profile("place")}, here=Surroundings(data=tmp_path))
+    runner = PhaseRunner(params={"Profile": file_profile("place")}, here=PhaseEnvironment(data=tmp_path))
     filled(tmp_path / "directories" / "vol")
     made = await runner.run("CopyVolumeData", namespace="n", volume="vol", dataArtifactPrefix="v")
     assert (made["backupArtifactLocation"], made["fileCount"]) == ("v/n/vol", "4")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planform.blueprints.errors import OutputInvalid
-from planform.blueprints.functions.markers import LONGEST_LINE, MARKER, MarkerReader
+from planform.blueprints.functions.markers import MARKER, MAX_LINE_LENGTH, MarkerReader
 
 
 def read(*chunks: bytes) -> tuple[dict[str, str], list[str]]:
@@ -55,11 +55,11 @@ def test_lines_beyond_64_kib_are_put_together_again() -> None:
 def test_endless_lines_cost_no_memory_unless_they_are_output() -> None:
     told: list[str] = []
     reader = MarkerReader(told.append)
-    for _ in range(3 * (LONGEST_LINE >> 16)):
+    for _ in range(3 * (MAX_LINE_LENGTH >> 16)):
         reader.feed(b"y" * (1 << 16))
-    assert len(reader._rest) <= LONGEST_LINE + (1 << 16)
+    assert len(reader._rest) <= MAX_LINE_LENGTH + (1 << 16)
     with pytest.raises(OutputInvalid, match="longer than"):
-        read(MARKER.encode() + b" " * (LONGEST_LINE + 1))
+        read(MARKER.encode() + b" " * (MAX_LINE_LENGTH + 1))
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from planform.blueprints.contract import ContainerTask, Surroundings
+from planform.blueprints.contract import ContainerTask, PhaseEnvironment
 from planform.blueprints.errors import ArgumentInvalid, OutputInvalid, PhaseFailed
 from planform.blueprints.functions.markers import MARKER
 from planform.clock import VirtualClock
 from planform.sandbox import Isolation, detect_isolation
+from tests.harness.contexts import eventually
 from tests.harness.phases import PhaseRunner
-from tests.harness.planes import eventually
 
 confined = pytest.mark.skipif(detect_isolation() is Isolation.LIMITS_ONLY, reason="this machine cannot cut off files")
 
@@ -116,7 +116,7 @@ class RecordedContainers:
 
 async def test_a_machine_with_containers_runs_the_image() -> None:
     containers = RecordedContainers()
-    runner = PhaseRunner(here=Surroundings(containers=containers))
+    runner = PhaseRunner(here=PhaseEnvironment(containers=containers))
     assert await runner.run("KubeTask", image="alpine:3", command=["id"]) == {"image": "alpine:3"}
     assert containers.tasks[0].command == ["id"]
 
@@ -126,7 +126,7 @@ async def test_a_task_sees_nothing_of_the_control_planes_data_and_changes_nothin
     data = tmp_path / "data"
     data.mkdir()
     (data / "secret").write_text("s3cr3t")
-    runner = PhaseRunner(here=Surroundings(data=data))
+    runner = PhaseRunner(here=PhaseEnvironment(data=data))
     output = await runner.run(
         "KubeTask",
         image="i",
@@ -148,7 +148,7 @@ async def test_only_where_the_operator_allows_it_a_process_sees_this_machines_fi
     home = PhaseRunner().namespace
 
     async def found(allowed: str, **more: str) -> str:
-        runner = PhaseRunner(here=Surroundings(unconfined=frozenset({allowed})))
+        runner = PhaseRunner(here=PhaseEnvironment(unconfined=frozenset({allowed})))
         return str((await runner.run("KubeTask", "v0.1.0", command=look, **more))["found"])
 
     assert await found(home, runtime="process") == "s3cr3t"

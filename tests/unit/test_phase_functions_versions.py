@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planform.blueprints.catalogue import Ask, PhaseCatalogue
-from planform.blueprints.contract import Surroundings
+from planform.blueprints.contract import PhaseEnvironment
 from planform.blueprints.functions import FAMILIES, Policy, builtin_functions
 from planform.blueprints.registry import PhaseFunctionRegistry
 from planform.functions.errors import VersionRemoved
@@ -108,7 +108,9 @@ def test_functions_that_cannot_run_here_say_why_before_anything_runs(catalogue: 
     for name in ("CreateCSISnapshot", "RestoreRDSSnapshot", "DeleteCSISnapshotContent"):
         function = catalogue.resolve(Ask(name)).function
         assert function.unavailable is not None
-        assert all("here" in function.unavailable(Surroundings(engine=engine)) for engine in ("embedded", "kubernetes"))
+        assert all(
+            "here" in function.unavailable(PhaseEnvironment(engine=engine)) for engine in ("embedded", "kubernetes")
+        )
 
 
 def test_functions_of_containers_are_for_kubernetes_alone(catalogue: PhaseCatalogue) -> None:
@@ -121,7 +123,7 @@ def test_a_program_that_is_missing_is_told(catalogue: PhaseCatalogue, monkeypatc
     unavailable = catalogue.resolve(Ask("PostgresBackup")).function.unavailable
     assert unavailable is not None
     monkeypatch.setenv("PATH", "/nowhere")
-    assert unavailable(Surroundings()) == "pg_dump is not installed on this machine"
+    assert unavailable(PhaseEnvironment()) == "pg_dump is not installed on this machine"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from planform.clock import VirtualClock
-from planform.composition.pipeline import PipelineOutcome, ReadSettings, resolver_for, run_pipeline
-from planform.composition.steps import Step, parse_pipeline
 from planform.errors import Forbidden
 from planform.functions.cache import CacheOutcome, ResponseCache
 from planform.functions.errors import (
@@ -45,6 +43,8 @@ from planform.functions.values import (
     WatchedResource,
     respond,
 )
+from planform.pipeline.pipeline import PipelineOutcome, ReadSettings, resolver_for, run_pipeline
+from planform.pipeline.steps import Step, parse_pipeline
 
 Function = Callable[[FunctionRequest], FunctionResponse | Awaitable[FunctionResponse]]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planform.composition.steps import Credential, InputRef, PipelineInvalid, parse_pipeline
 from planform.functions.values import ResourceSelector
+from planform.pipeline.steps import Credential, InputRef, PipelineInvalid, parse_pipeline
 
 OK = {"step": "one", "functionRef": {"name": "fn"}}
 

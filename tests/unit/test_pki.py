@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from planform.apiserver.certificate_names import common_name_of, uri_of, user_of
-from planform.apiserver.pki import CA_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME, ClientCredential, Pki, PkiError
+from planform.apiserver.auth.certificate_names import common_name_of, uri_of, user_of
+from planform.apiserver.auth.pki import CA_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME, ClientCredential, Pki, PkiError
 from planform.clock import SystemClock, VirtualClock
 from planform.errors import UsageError
 
@@ -348,7 +348,7 @@ async def test_a_start_with_fresh_certificates_does_not_import_cryptography(dire
     program = f"""
 import sys
 from pathlib import Path
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.clock import SystemClock
 pki = Pki(Path({str(directory)!r}), clock=SystemClock())
 pki.tls_context()

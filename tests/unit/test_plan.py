@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from planform.composition.plan import Plan, PlanError, plan, readiness
-from planform.composition.xr import XrCondition, set_conditions, style_of
+from planform.api.conditions import XrCondition, set_conditions
+from planform.api.xr import style_of
 from planform.functions.values import Ready, Resource, State
+from planform.pipeline.plan import Plan, PlanError, plan, readiness
 
 UID = "75e4a668-035f-4ce8-8c45-f4d3ac850155"
 LONG_KEY = "test-resource-with-a-super-duper-really-long-name-to-test-compaction"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planform.machinery.quantity import Notation, Quantity, QuantityError, parse_quantity
+from planform.apimachinery.quantity import Notation, Quantity, QuantityError, parse_quantity
 
 
 @pytest.mark.parametrize(

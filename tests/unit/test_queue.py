@@ -16,7 +16,7 @@ from planform.client.waits import Backoff, TimeLimits, time_limit
 from planform.clock import SystemClock, VirtualClock
 from planform.reconcile.queue import ANY_VERSION, FED_BY_ITSELF, IDLE, PATIENCE, Priority, QueueClosed, WorkQueue
 
-NO_JITTER = Backoff(first=1, most=30, jitter=0)
+NO_JITTER = Backoff(first=1, maximum=30, jitter=0)
 
 
 def make_queue(clock: VirtualClock, backoff: Backoff = NO_JITTER) -> WorkQueue[str]:
@@ -161,7 +161,7 @@ async def test_an_hour_of_backoff_takes_milliseconds_and_the_same_seed_gives_the
     async def run() -> list[float]:
         clock = VirtualClock()
         moments = []
-        async with make_queue(clock, Backoff(first=0.5, most=300)) as queue:
+        async with make_queue(clock, Backoff(first=0.5, maximum=300)) as queue:
             queue.add("a")
             while clock.monotonic() < 3600:
                 while not queue:
@@ -231,7 +231,7 @@ async def test_the_oldest_wait_is_known() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "after", "get", "done", "tick"]), st.integers(0, 4)), max_size=60))
 def test_no_key_is_lost_doubled_or_in_two_hands(steps: list[tuple[str, int]]) -> None:
-    """Whatever the order: a key added after it was last handed out is handed out again once the hands are free."""
+    """Whatever the order: a key added after it was last handed out is handed out again once its worker is done."""
 
     async def play() -> None:
         clock = VirtualClock()
@@ -300,9 +300,9 @@ def test_the_urgency_of_a_queue_is_that_of_its_most_urgent_key(steps: list[tuple
 
 def test_jitter_only_shortens_a_wait() -> None:
     rng = Random(3)
-    delays = [Backoff(first=1, most=10, jitter=0.5).delay(20, rng) for _ in range(200)]
+    delays = [Backoff(first=1, maximum=10, jitter=0.5).delay(20, rng) for _ in range(200)]
     assert 5 <= min(delays) < 6 and 9 < max(delays) <= 10
-    assert Backoff(first=1, most=10, jitter=0).delay(10**6, rng) == 10
+    assert Backoff(first=1, maximum=10, jitter=0).delay(10**6, rng) == 10
 
 
 async def test_a_time_limit_follows_its_clock() -> None:
@@ -408,7 +408,7 @@ async def test_what_is_told_of_a_version_at_which_a_key_rests_does_not_bring_it_
     queue.add("a", version=5)
     key = await queue.get()
     queue.add(key, version=6)  # the worker's own write, heard of while it works
-    queue.rest(key, 6)
+    queue.set_observed_version(key, 6)
     queue.done(key)
     queue.add(key, version=6)  # and once more afterwards
     queue.add_after(key, 1, version=6)
@@ -423,7 +423,7 @@ async def test_anything_newer_than_where_it_rests_brings_a_key_back(version: flo
         key = await queue.get()
         if before_the_end:
             queue.add(key, version=version)
-        queue.rest(key, 6)
+        queue.set_observed_version(key, 6)
         queue.done(key)
         if not before_the_end:
             queue.add(key, version=version)
@@ -437,7 +437,7 @@ async def test_a_wish_for_later_survives_that_a_key_rests_if_it_is_about_somethi
         key = await queue.get()
         queue.add_after(key, 3)
         queue.add(key, version=6)
-        queue.rest(key, 6)
+        queue.set_observed_version(key, 6)
         queue.done(key)
         assert drain(queue) == ["a"]
 

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from planform.builtin.go_templating import GoTemplating
+from planform.builtin.go_templating.certificates import _rsa_pem
 from planform.builtin.seeds import MARK, Keyring, KeyUnavailable, mark_for_moving, may_draw, seeding_of
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Resource, State
 from planform.gotemplate.drawing import PublicStream, SeededStream
@@ -106,7 +107,7 @@ def test_without_the_key_nothing_random_is_rendered() -> None:
     assert refused is not None and "random values cannot be made: the control plane's key is gone" in refused.message
     assert drawn(xr(), lost, "fixed") == "fixed"
     unknown = answer("{{ uuidv4 }}", xr(mark="elsewhere/u-1"), Keys()).fatal
-    assert unknown is not None and 'random key "elsewhere"' in unknown.message
+    assert unknown is not None and 'random key "elsewhere"' in unknown.message and "rotate" in unknown.message
     broken = answer("{{ uuidv4 }}", xr(mark="nonsense"), Keys()).fatal
     assert broken is not None and "KEY/IDENTITY" in broken.message
 
@@ -178,6 +179,21 @@ def test_private_keys_are_the_same_on_every_run(kind: str) -> None:
     key = drawn(xr(), Keys(), expression)
     load_pem_private_key(key.encode(), None)
     assert key == drawn(xr(), Keys(), expression) != drawn(xr("u-2"), Keys(), expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        '{{ genPrivateKey "rsa" | toJson }}',
+        '{{ (genCA "root" 365).Cert | toJson }}',
+        '{{ (genSelfSignedCert "web" list list 365).Key | toJson }}',
+    ],
+)
+def test_keys_that_take_long_are_not_made_on_the_loop(expression: str) -> None:
+    before = _rsa_pem.cache_info()
+    fresh = xr(f"uid of {expression}")
+    assert "PEM" not in (made := drawn(fresh, Keys(), expression)) and "-----BEGIN" in made
+    assert _rsa_pem.cache_info() == before, "a worker made it"
 
 
 def test_hashes_of_passwords_fit_and_are_the_same_on_every_run() -> None:

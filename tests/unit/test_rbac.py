@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.api.kinds import Kind, Object
-from planform.apiserver.admission import Admission
-from planform.apiserver.escalation import EscalationCheck
-from planform.apiserver.rbac import GROUP, Rbac, RoleRef
-from planform.apiserver.rbac_rules import FULL_AUTHORITY, PolicyRule, parse_rules, permits, uncovered
-from planform.apiserver.requests import AUTHENTICATED, MASTERS, Attributes, Request, User
+from planform.apiserver.admission.chain import Admission
+from planform.apiserver.admission.escalation import EscalationCheck
+from planform.apiserver.auth.rbac import GROUP, Rbac, RoleRef
+from planform.apiserver.auth.rbac_rules import FULL_AUTHORITY, PolicyRule, parse_rules, permits, uncovered
+from planform.apiserver.verbs.requests import AUTHENTICATED, MASTERS, Attributes, Request, User
 from planform.clock import VirtualClock
 from planform.errors import ApiError, Forbidden, NotFound
 from planform.store import Key, Store, open_store

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.api.kinds import GVK, Object
-from planform.client.informer import Change, ObjectKey, Seen, version_number
+from planform.client.informer import InformerEvent, ObjectKey, Seen, version_number
 from planform.client.protocol import Client
 from planform.client.recent import Recent
 from planform.client.remembering import RememberingClient
@@ -50,7 +50,7 @@ class Setting:
         self.watches = Watches(self.engine, clock=self.clock, rng=Random(1), recent=self.recent)
         self.told: dict[str, int] = {}
 
-    def hear(self, change: Change) -> None:
+    def hear(self, change: InformerEvent) -> None:
         metadata = change.object["metadata"]
         self.told[metadata["name"]] = version_number(metadata["resourceVersion"])
 
@@ -181,7 +181,7 @@ async def test_watches_of_a_selection_answer_nothing() -> None:
         max_size=30,
     )
 )
-def test_whatever_happens_a_read_is_never_behind_ones_own_writes_or_what_was_told(steps: list[tuple[str, int]]) -> None:
+def test_whatever_happens_a_read_is_never_behind_ones_own_writes_or_what_was_told(steps: list[tuple[str, int]]) -> None:  # noqa: C901  (plays a script)
     async def play() -> None:
         setting = Setting()
         engine, client = setting.engine, setting.client

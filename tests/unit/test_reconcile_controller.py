@@ -1,4 +1,4 @@
-"""The reconcile loop and the plane: what happens to a key, whatever its reconcile does."""
+"""The reconcile loop and the manager: what happens to a key, whatever its reconcile does."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from planform.client.waits import Backoff
 from planform.clock import SystemClock, VirtualClock
 from planform.errors import BadRequest, Conflict, Forbidden, ServiceUnavailable
 from planform.reconcile.controller import Controller, Result
-from planform.reconcile.gate import Gate
-from planform.reconcile.plane import Plane, open_plane
+from planform.reconcile.limiter import ConcurrencyLimiter
+from planform.reconcile.manager import Manager, open_manager
 from planform.reconcile.queue import Priority
 from planform.reconcile.sources import Source, Watches, to_owner, to_self
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 from tests.unit.memory_engine import MemoryEngine, settle
 from tests.unit.test_reconcile_sources import GEAR, WIDGET, widget
 
@@ -31,7 +31,9 @@ def controller(
     reconcile: Callable[[Any], Awaitable[Result]], clock: VirtualClock, name: str = "test", **options: Any
 ) -> Controller[Any]:
     options = (
-        dict[str, Any]() | {"gate": Gate(4), "backoff": Backoff(first=1, most=30, jitter=0), "timeout": 60.0} | options
+        dict[str, Any]()
+        | {"limiter": ConcurrencyLimiter(4), "backoff": Backoff(first=1, maximum=30, jitter=0), "timeout": 60.0}
+        | options
     )
     return Controller(name, reconcile, clock=clock, rng=Random(1), **options)
 
@@ -210,7 +212,7 @@ async def test_no_more_reconciles_are_begun_than_allowed_and_few_compute(clock: 
         await release.wait()
         return DONE
 
-    subject = controller(reconcile, clock, gate=Gate(1), concurrency=10)
+    subject = controller(reconcile, clock, limiter=ConcurrencyLimiter(1), concurrency=10)
     async with running(subject):
         for key in range(50):
             subject.queue.add(key)
@@ -310,7 +312,9 @@ async def test_what_one_reconcile_leaves_behind_in_its_task_does_not_cost_anothe
                 await asyncio.Event().wait()
         return DONE
 
-    subject = Controller("test", reconcile, clock=SystemClock(), rng=Random(1), gate=Gate(4), concurrency=2)
+    subject = Controller(
+        "test", reconcile, clock=SystemClock(), rng=Random(1), limiter=ConcurrencyLimiter(4), concurrency=2
+    )
     async with running(subject):
         for _ in range(4):  # until each worker has had it
             subject.queue.add("grouped")
@@ -340,14 +344,14 @@ async def test_work_that_does_not_heed_being_cancelled_ends_with_its_reconcile(c
 
 
 async def test_the_most_urgent_key_is_chosen_when_a_turn_is_free_not_before(clock: VirtualClock) -> None:
-    gate, order = Gate(1), list[str]()
+    limiter, order = ConcurrencyLimiter(1), list[str]()
 
     async def reconcile(key: str) -> Result:
         order.append(key)
         return DONE
 
-    subject = controller(reconcile, clock, gate=gate)
-    async with gate.turn("somebody else"):
+    subject = controller(reconcile, clock, limiter=limiter)
+    async with limiter.slot("somebody else"):
         task = asyncio.create_task(subject.run())
         subject.queue.add("old", priority=Priority.BACKGROUND)
         await settle()
@@ -359,7 +363,7 @@ async def test_the_most_urgent_key_is_chosen_when_a_turn_is_free_not_before(cloc
 
 
 async def test_two_controllers_share_the_gate_fairly(clock: VirtualClock) -> None:
-    gate, order = Gate(1), list[str]()
+    limiter, order = ConcurrencyLimiter(1), list[str]()
 
     async def reconcile(key: str) -> Result:
         order.append(key)
@@ -369,7 +373,10 @@ async def test_two_controllers_share_the_gate_fairly(clock: VirtualClock) -> Non
         return DONE
 
     served = asyncio.Event()
-    busy, idle = controller(reconcile, clock, "busy", gate=gate), controller(reconcile, clock, "idle", gate=gate)
+    busy, idle = (
+        controller(reconcile, clock, "busy", limiter=limiter),
+        controller(reconcile, clock, "idle", limiter=limiter),
+    )
     async with running(busy), running(idle):
         for number in range(200):
             busy.queue.add(f"busy-{number}")
@@ -384,7 +391,7 @@ async def test_two_controllers_share_the_gate_fairly(clock: VirtualClock) -> Non
 
 
 async def test_a_controller_counts_what_it_does_and_its_gauges_go_with_it(clock: VirtualClock) -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
 
     async def reconcile(key: str) -> Result:
         if key == "bad":
@@ -405,12 +412,12 @@ async def test_a_controller_counts_what_it_does_and_its_gauges_go_with_it(clock:
 
 
 @asynccontextmanager
-async def a_plane(engine: MemoryEngine, clock: VirtualClock) -> AsyncIterator[Plane]:
+async def a_manager(engine: MemoryEngine, clock: VirtualClock) -> AsyncIterator[Manager]:
     async with (
         Watches(engine, clock=clock, rng=Random(1)) as watches,
-        open_plane(watches, clock=clock, grace_seconds=30) as plane,
+        open_manager(watches, clock=clock, grace_seconds=30) as manager,
     ):
-        yield plane
+        yield manager
 
 
 async def test_controllers_start_and_stop_at_run_time_with_their_watches(clock: VirtualClock) -> None:
@@ -420,30 +427,30 @@ async def test_controllers_start_and_stop_at_run_time_with_their_watches(clock: 
         reconciled.append(str(key))
         return DONE
 
-    async with a_plane(engine, clock) as plane:
+    async with a_manager(engine, clock) as manager:
         await engine.create(widget("a"))
         own = Source(WIDGET, to_self)
-        assert plane.start(controller(reconcile, clock), [own])
-        assert not plane.start(controller(reconcile, clock), [own])
-        await plane.synced("test")
+        assert manager.start(controller(reconcile, clock), [own])
+        assert not manager.start(controller(reconcile, clock), [own])
+        await manager.synced("test")
         await settle()
         assert reconciled == ["default/a"]
         gears = Source(GEAR, to_owner("example.org", "Widget"))
-        assert plane.watch("test", gears)
-        assert not plane.watch("test", gears)
+        assert manager.watch("test", gears)
+        assert not manager.watch("test", gears)
         await settle()
         await engine.create(widget("gear", kind="Gear", owner="a"))
         await settle()
         assert reconciled == ["default/a", "default/a"]
-        assert plane.unwatch("test", gears)
-        assert not plane.unwatch("test", gears)
+        assert manager.unwatch("test", gears)
+        assert not manager.unwatch("test", gears)
         await settle()
-        assert (set(plane.sources("test")), engine.open_watches) == ({own}, 1)
-        assert await plane.stop("test")
-        assert not await plane.stop("test")
+        assert (set(manager.sources("test")), engine.open_watches) == ({own}, 1)
+        assert await manager.stop("test")
+        assert not await manager.stop("test")
         await engine.create(widget("b"))
         await settle()
-        assert (plane.names, engine.open_watches, len(reconciled)) == ((), 0, 2)
+        assert (manager.names, engine.open_watches, len(reconciled)) == ((), 0, 2)
 
 
 async def test_a_controller_that_is_being_stopped_is_not_started_beside_itself(clock: VirtualClock) -> None:
@@ -455,19 +462,19 @@ async def test_a_controller_that_is_being_stopped_is_not_started_beside_itself(c
 
     await engine.create(widget("a"))
     own = Source(WIDGET, to_self)
-    async with a_plane(engine, clock) as plane:
-        plane.start(controller(reconcile, clock), [own])
+    async with a_manager(engine, clock) as manager:
+        manager.start(controller(reconcile, clock), [own])
         await settle()
-        stopping = asyncio.create_task(plane.stop("test"))
+        stopping = asyncio.create_task(manager.stop("test"))
         await settle()
-        assert not plane.start(controller(reconcile, clock), [own])
-        assert not plane.watch("test", own)
+        assert not manager.start(controller(reconcile, clock), [own])
+        assert not manager.watch("test", own)
         release.set()
         assert await stopping
-        assert plane.start(controller(reconcile, clock), [own])
+        assert manager.start(controller(reconcile, clock), [own])
 
 
-async def test_a_stopping_plane_waits_for_the_reconciles_in_hand(clock: VirtualClock) -> None:
+async def test_a_stopping_manager_waits_for_the_reconciles_in_hand(clock: VirtualClock) -> None:
     engine, ended = MemoryEngine(), list[str]()
     release = asyncio.Event()
 
@@ -477,8 +484,8 @@ async def test_a_stopping_plane_waits_for_the_reconciles_in_hand(clock: VirtualC
         return DONE
 
     async def serve() -> None:
-        async with a_plane(engine, clock) as plane:
-            plane.start(controller(reconcile, clock), [Source(WIDGET, to_self)])
+        async with a_manager(engine, clock) as manager:
+            manager.start(controller(reconcile, clock), [Source(WIDGET, to_self)])
             await asyncio.Event().wait()
 
     await engine.create(widget("a"))
@@ -507,8 +514,8 @@ async def test_a_reconcile_that_does_not_end_holds_a_shutdown_no_longer_than_its
         return DONE
 
     async def serve() -> None:
-        async with a_plane(engine, clock) as plane:
-            plane.start(controller(reconcile, clock, timeout=3600.0), [Source(WIDGET, to_self)])
+        async with a_manager(engine, clock) as manager:
+            manager.start(controller(reconcile, clock, timeout=3600.0), [Source(WIDGET, to_self)])
             await settle()
 
     await engine.create(widget("a"))
@@ -524,7 +531,7 @@ async def test_a_reconcile_that_does_not_end_holds_a_shutdown_no_longer_than_its
     assert "cancelling the reconciles of test after 30 s" in caplog.text
 
 
-async def test_a_mistake_in_the_machinery_ends_the_plane_with_its_error(clock: VirtualClock) -> None:
+async def test_a_mistake_in_a_controller_ends_the_manager_with_its_error(clock: VirtualClock) -> None:
     class Broken(Controller[Any]):
         async def run(self) -> None:
             raise ZeroDivisionError
@@ -533,7 +540,7 @@ async def test_a_mistake_in_the_machinery_ends_the_plane_with_its_error(clock: V
         return DONE
 
     with pytest.raises(ExceptionGroup) as caught:
-        async with a_plane(MemoryEngine(), clock) as plane:
-            plane.start(Broken("broken", reconcile, clock=clock, rng=Random(1), gate=Gate()))
+        async with a_manager(MemoryEngine(), clock) as manager:
+            manager.start(Broken("broken", reconcile, clock=clock, rng=Random(1), limiter=ConcurrencyLimiter()))
             await asyncio.Event().wait()
     assert caught.group_contains(ZeroDivisionError, depth=None)

@@ -10,6 +10,7 @@ import pytest
 
 from planform.client.protocol import Client
 from planform.clock import Clock, VirtualClock
+from planform.cluster.running import terms_of
 from planform.errors import ServiceUnavailable
 from planform.reconcile.election import LEASE, Election, LeadershipLost, Terms
 from tests.unit.memory_engine import MemoryEngine, settle
@@ -281,3 +282,31 @@ async def test_who_stands_in_gives_the_lease_up_to_whom_it_is_meant_for(clock: V
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_holder_renews_every_third_of_its_lease_and_tries_sooner_after_a_failure(clock: VirtualClock) -> None:
+    engine, terms = MemoryEngine(), terms_of(15.0)
+    election = Election(
+        engine, name="plane", namespace="default", identity="a", clock=clock, rng=Random(1), terms=terms
+    )
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    leading = asyncio.create_task(election.lead(work))
+    await settle()
+
+    async def version() -> int:
+        return int((await engine.get(LEASE, "plane", namespace="default"))["metadata"]["resourceVersion"])
+
+    before = await version()
+    await advance(clock, 60)
+    assert await version() - before <= 12
+    engine.failing = ServiceUnavailable("for a moment")
+    await advance(clock, 6)
+    engine.failing = None
+    await advance(clock, 3)
+    election.check()
+    assert clock.monotonic() - election._renewed_at < terms.every
+    leading.cancel()
+    await asyncio.wait({leading})

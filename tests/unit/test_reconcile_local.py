@@ -17,8 +17,8 @@ from planform.clock import SystemClock
 from planform.errors import NotFound
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.election import LEASE, Election, Terms
-from planform.reconcile.gate import Gate
-from planform.reconcile.plane import Plane, open_plane
+from planform.reconcile.limiter import ConcurrencyLimiter
+from planform.reconcile.manager import Manager, open_manager
 from planform.reconcile.sources import Source, Watches, to_owner, to_self
 from planform.store import open_store
 
@@ -38,10 +38,10 @@ async def client() -> AsyncIterator[LocalClient]:
 
 
 @asynccontextmanager
-async def a_plane(client: LocalClient) -> AsyncIterator[Plane]:
+async def a_manager(client: LocalClient) -> AsyncIterator[Manager]:
     clock = SystemClock()
-    async with Watches(client, clock=clock, rng=Random(1)) as watches, open_plane(watches, clock=clock) as plane:
-        yield plane
+    async with Watches(client, clock=clock, rng=Random(1)) as watches, open_manager(watches, clock=clock) as manager:
+        yield manager
 
 
 def config_map(name: str, **data: str) -> Object:
@@ -105,13 +105,13 @@ async def test_controllers_keep_what_they_make(client: LocalClient) -> None:
     mirror = Mirror(client)
     for number in range(300):
         await client.create(config_map(f"c{number}", n=str(number)))
-    subject = Controller("mirror", mirror.reconcile, clock=SystemClock(), rng=Random(1), gate=Gate())
-    async with a_plane(client) as plane:
-        plane.start(subject, [Source(CONFIG_MAP, to_self), Source(SECRET, to_owner("", "ConfigMap"))])
+    subject = Controller("mirror", mirror.reconcile, clock=SystemClock(), rng=Random(1), limiter=ConcurrencyLimiter())
+    async with a_manager(client) as manager:
+        manager.start(subject, [Source(CONFIG_MAP, to_self), Source(SECRET, to_owner("", "ConfigMap"))])
         await mirror.until(client, 300)
         await client.delete(SECRET, "c7", namespace="default")  # its owner hears of it and makes it anew
         await mirror.until(client, 300)
-        await plane.synced("mirror")
+        await manager.synced("mirror")
         await at_rest(subject)
         written = (await client.list(SECRET)).resource_version
         for number in range(300):

@@ -1,4 +1,5 @@
-"""Keys divided into shards: which is whose, what is passed over, and that a shard is let go with empty hands."""
+"""Keys divided into shards: which is whose, what is passed over, and that a shard is released once none of its
+reconciles is running."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def test_a_share_names_its_home_and_the_whole() -> None:
     assert parse_share("2/3") == Share(home=2, count=3)
 
 
-class Hands:
+class CountingReconciler:
     """A reconciler whose reconciles end when they are told to."""
 
     def __init__(self, shards: Shards) -> None:
@@ -57,23 +58,23 @@ def key_in(shard: int) -> str:
 
 async def test_keys_of_shards_that_are_not_held_are_passed_over() -> None:
     shards = Shards(2, prefix="composite/")
-    hands, woken = Hands(shards), list[frozenset[int]]()
+    reconciler, woken = CountingReconciler(shards), list[frozenset[int]]()
     shards.on_begin(lambda: woken.append(shards.held))
-    hands.done.set()
-    assert await hands.reconcile(key_in(0)) == Result()
+    reconciler.done.set()
+    assert await reconciler.reconcile(key_in(0)) == Result()
     shards.begin(0)
     assert woken == [frozenset({0})]
-    assert await hands.reconcile(key_in(0)) == Result(requeue_after=1)
-    assert await hands.reconcile(key_in(1)) == Result()
-    assert hands.begun == [key_in(0)]
+    assert await reconciler.reconcile(key_in(0)) == Result(requeue_after=1)
+    assert await reconciler.reconcile(key_in(1)) == Result()
+    assert reconciler.begun == [key_in(0)]
 
 
 async def test_a_shard_ends_when_its_last_reconcile_has_and_no_other_is_waited_for() -> None:
     shards = Shards(2, prefix="composite/")
-    hands = Hands(shards)
+    reconciler = CountingReconciler(shards)
     shards.begin(0)
     shards.begin(1)
-    running = [asyncio.ensure_future(hands.reconcile(key_in(shard))) for shard in (0, 1)]
+    running = [asyncio.ensure_future(reconciler.reconcile(key_in(shard))) for shard in (0, 1)]
     await settle()
     ending = asyncio.create_task(shards.end(0))
     await settle()
@@ -83,7 +84,7 @@ async def test_a_shard_ends_when_its_last_reconcile_has_and_no_other_is_waited_f
     await settle()
     assert ending.done()
     assert not running[1].done()
-    hands.done.set()
+    reconciler.done.set()
     await running[1]
 
 

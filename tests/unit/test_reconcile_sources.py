@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planform.api.kinds import GVK, Object
-from planform.client.informer import Change, ObjectKey
+from planform.client.informer import InformerEvent, ObjectKey
 from planform.client.protocol import EventType
 from planform.clock import VirtualClock
 from planform.errors import ServiceUnavailable
 from planform.reconcile.queue import WorkQueue
 from planform.reconcile.sources import Enqueue, Subscription, Watches, to_owner, to_self
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 from tests.unit.memory_engine import MemoryEngine, settle
 
 WIDGET = GVK("example.org", "v1", "Widget")
@@ -41,7 +41,7 @@ class Ear:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def __call__(self, change: Change) -> None:
+    def __call__(self, change: InformerEvent) -> None:
         self.heard.append(f"{change.type} {change.key.name}")
 
     def take(self) -> list[str]:
@@ -229,19 +229,19 @@ async def test_a_watch_that_is_down_makes_deaf_and_one_that_is_refused_its_kind_
     for kind in (WIDGET, GEAR):
         watches.subscribe(kind, Ear())
     await settle()
-    assert watches.deaf(0) == []
+    assert watches.disconnected(0) == []
     engine.failing = ServiceUnavailable("away")
     engine.end_streams()
     for _ in range(50):
         await clock.advance(1)
         await settle()
-    assert [scope.gvk for scope in watches.deaf(45)] == [WIDGET, GEAR]
-    assert watches.deaf(60) == []
+    assert [scope.gvk for scope in watches.disconnected(45)] == [WIDGET, GEAR]
+    assert watches.disconnected(60) == []
     engine.failing = None
     for _ in range(120):
         await clock.advance(1)
         await settle()
-    assert watches.deaf(45) == []
+    assert watches.disconnected(45) == []
 
 
 async def test_waiting_for_a_watch_ends_when_the_subscription_does(engine: MemoryEngine, watches: Watches) -> None:
@@ -258,7 +258,7 @@ async def test_waiting_for_a_watch_ends_when_the_subscription_does(engine: Memor
 async def test_an_error_in_one_handler_does_not_reach_the_others(
     engine: MemoryEngine, watches: Watches, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(change: Change) -> None:
+    def broken(change: InformerEvent) -> None:
         raise KeyError("oops")
 
     ear = Ear()
@@ -272,7 +272,7 @@ async def test_an_error_in_one_handler_does_not_reach_the_others(
 
 
 async def test_watches_are_counted(engine: MemoryEngine, clock: VirtualClock) -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     async with Watches(engine, clock=clock, rng=Random(1), metrics=registry) as watches:
         watches.subscribe(WIDGET, Ear())
         await settle()
@@ -348,7 +348,7 @@ async def test_an_object_found_deleted_after_an_expiry_still_wakes_its_owner(
 
 
 async def test_owners_are_matched_by_group_kind_and_control() -> None:
-    change = Change("ADDED", widget("gear", kind="Gear", owner="w"))
+    change = InformerEvent("ADDED", widget("gear", kind="Gear", owner="w"))
     assert list(to_owner("example.org", "Widget")(change)) == [ObjectKey("default", "w")]
     assert list(to_owner("example.org", "Widget", cluster_scoped=True)(change)) == [ObjectKey("", "w")]
     assert list(to_owner("other.org", "Widget")(change)) == []
@@ -385,7 +385,7 @@ def test_a_change_is_about_the_keys_the_object_leads_to_and_those_it_led_to_befo
     enqueue: Enqueue[int] = Enqueue(queue, lambda change: change.object["leadsTo"])  # type: ignore[arg-type]
     for kind, number, keys in changes:
         queue.keys.clear()
-        enqueue(Change(kind, {**widget(f"w-{number}"), "leadsTo": keys}))
+        enqueue(InformerEvent(kind, {**widget(f"w-{number}"), "leadsTo": keys}))
         assert queue.keys == list(dict.fromkeys(led_to.get(number, []) + keys))
         led_to[number] = [] if kind == "DELETED" else keys
         assert len(enqueue._keys) == sum(map(bool, led_to.values()))
@@ -404,15 +404,15 @@ STEPS = st.lists(
 
 @settings(max_examples=80, deadline=None)
 @given(STEPS)
-def test_whatever_happens_every_subscriber_ends_with_what_is_there(steps: list[tuple[str, int]]) -> None:
+def test_whatever_happens_every_subscriber_ends_with_what_is_there(steps: list[tuple[str, int]]) -> None:  # noqa: C901  (plays a script)
     """Writes, cut streams, expiries, failures, late subscribers: replaying what one heard gives what a list shows."""
 
     class Replica:
         def __init__(self) -> None:
             self.objects: dict[ObjectKey, tuple[str, str]] = {}
-            self.surprises: list[Change] = []
+            self.surprises: list[InformerEvent] = []
 
-        def __call__(self, change: Change) -> None:
+        def __call__(self, change: InformerEvent) -> None:
             metadata = change.object["metadata"]
             known = self.objects.pop(change.key, None)
             if (change.type == "ADDED") == (known is not None):
@@ -423,7 +423,7 @@ def test_whatever_happens_every_subscriber_ends_with_what_is_there(steps: list[t
                 return
             self.objects[change.key] = (metadata["uid"], metadata["resourceVersion"])
 
-    async def play() -> None:
+    async def play() -> None:  # noqa: C901  (plays a script)
         engine, clock = MemoryEngine(), VirtualClock()
         async with Watches(engine, clock=clock, rng=Random(1)) as watches:
             subscribed: list[tuple[Replica, Subscription]] = []

@@ -6,11 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from planform.clock import VirtualClock
-from planform.composition.pipeline import PipelineOutcome, resolver_for, run_pipeline
-from planform.composition.plan import plan
-from planform.composition.recording import run_record
-from planform.composition.standing import RecordingCredentials
-from planform.composition.steps import parse_pipeline
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import (
@@ -30,7 +25,12 @@ from planform.functions.values import (
     respond,
 )
 from planform.journal import RunRecord
-from planform.journal.records import Part, Planned, Read, Said
+from planform.journal.records import Part, Planned, Read, StepResult
+from planform.pipeline.pipeline import PipelineOutcome, resolver_for, run_pipeline
+from planform.pipeline.plan import plan
+from planform.pipeline.recording import run_record
+from planform.pipeline.steps import parse_pipeline
+from planform.xrs.last_run import RecordingCredentials
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 XR: Object = {
@@ -162,7 +162,7 @@ async def test_a_step_says_what_it_read_and_what_it_told() -> None:
     assert step.reads == {
         "settings": Read(api_version="v1", kind="ConfigMap", name="settings", found=(Part(SETTINGS),))
     }
-    assert step.results == (Said(severity="Normal", message="made a bucket", reason="Made"),)
+    assert step.results == (StepResult(severity="Normal", message="made a bucket", reason="Made"),)
     assert [(each.type, each.status) for each in step.conditions] == [("Sized", "True")]
 
 
@@ -207,7 +207,7 @@ async def test_credentials_and_connection_details_are_named_as_secrets() -> None
 
 
 async def test_credentials_of_a_call_that_failed_are_witnessed() -> None:
-    credentials = RecordingCredentials(Vault(), heed=lambda _named: None)
+    credentials = RecordingCredentials(Vault(), on_read=lambda _named: None)
     assert await credentials.read("system", "aws") == {"token": b"hunter2-hunter2"}
     outcome = await outcome_of("nobody")
     record = run_record(

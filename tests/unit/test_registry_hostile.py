@@ -23,13 +23,13 @@ from planform.packages.errors import DigestMismatch, PackageError, PackageTooLar
 from planform.packages.fetching import RegistryPackages
 from planform.packages.oci import MANIFEST_BYTES, OCI_LAYER_GZIP, OCI_MANIFEST, digest_of
 from planform.packages.references import Reference, parse_reference
-from planform.packages.registry import Registry
+from planform.packages.registry import RegistryClient
 from planform.packages.registry_session import Access
-from tests.harness.planes import embedded_bench
+from tests.harness.contexts import embedded_context
 from tests.unit.archives import FUNCTION_META, Entry, package_yaml, tar
 
 BUFFERS = 16 << 20
-"""What the kernel may take off a sender's hands before anybody has read it."""
+"""What the kernel may take from a sender before anybody has read it."""
 CONFIG = b"{}"
 Say = Callable[["Request"], Awaitable[None]]
 
@@ -111,7 +111,7 @@ def blobs(tmp_path: Path) -> BlobStore:
 
 async def refused(hostile: Hostile, blobs: BlobStore, version: str = ":v1", **access: float) -> PackageError:
     """What pulling ends with."""
-    registry = Registry(
+    registry = RegistryClient(
         blobs,
         Credentials(),
         access=Access(**access),  # type: ignore[arg-type]
@@ -286,7 +286,7 @@ async def test_a_registry_that_refuses_to_be_asked_for_the_head_only_is_asked_fo
             await answers(body)(request)
 
     hostile.says = {"manifests/": not_allowed}
-    async with Registry(blobs, Credentials(), clock=RushingClock(), rng=Random(7)) as registry:
+    async with RegistryClient(blobs, Credentials(), clock=RushingClock(), rng=Random(7)) as registry:
         assert (await registry.resolve(hostile.reference())).digest == digest_of(body)
 
 
@@ -300,8 +300,8 @@ async def test_a_tag_that_moves_after_it_was_looked_up_changes_nothing(hostile: 
         digest_of(CONFIG): answers(CONFIG),
         "blobs/": answers(layer),
     }
-    async with embedded_bench() as bench:
-        source = RegistryPackages(tmp_path / "packages", bench.client, clock=bench.clock, rng=Random(7))
+    async with embedded_context() as context:
+        source = RegistryPackages(tmp_path / "packages", context.client, clock=context.clock, rng=Random(7))
         located = await source.locate(str(hostile.reference()))
         fetched = await source.fetch(located)
     assert fetched.digest == digest_of(first)
@@ -316,6 +316,6 @@ async def test_a_list_of_tags_that_never_ends_ends(hostile: Hostile, blobs: Blob
         await request.write(head.encode() + b'{"tags": []}')
 
     hostile.says = {"tags/": page}
-    async with Registry(blobs, Credentials(), clock=RushingClock(), rng=Random(7)) as registry:
+    async with RegistryClient(blobs, Credentials(), clock=RushingClock(), rng=Random(7)) as registry:
         assert await registry.tags(hostile.reference()) == []
     assert len(hostile.asked) == 1000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planform.machinery import yamlish
+from planform.apimachinery import yaml_loader
 
 Run = Callable[..., "Ran"]
 
@@ -22,7 +22,7 @@ class Ran:
 
     @property
     def documents(self) -> list[dict[str, Any]]:
-        return [document for document in yamlish.load_all(self.out) if document is not None]
+        return [document for document in yaml_loader.load_all(self.out) if document is not None]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def write(name: str, *documents: dict[str, Any]) -> None:
-    Path(name).write_text(yamlish.dump_all(documents))
+    Path(name).write_text(yaml_loader.dump_all(documents))
 
 
 def xr(**spec: Any) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_until_stable_simulates_readiness(run: Run) -> None:
     write("xr.yaml", xr())
     write("composition.yaml", composition(patches(bucket()), READY))
     ran = run("render", "xr.yaml", "composition.yaml", "--until-stable")
-    assert "stable after 3 passes" in ran.err
+    assert "stable after 3 iterations" in ran.err
     assert {c["type"]: c["status"] for c in ran.documents[0]["status"]["conditions"]}["Ready"] == "True"
 
 
@@ -167,9 +167,10 @@ def test_context_and_the_full_xr_are_shown_when_asked_for(run: Run) -> None:
     assert ran.documents[-1]["fields"]["example.org/key"] == {"a": 1}
 
 
-def test_required_resources_reach_the_function_that_asks(run: Run) -> None:
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
+def test_required_resources_reach_the_function_that_asks(run: Run, version: str) -> None:
     environment = {
-        "apiVersion": "apiextensions.crossplane.io/v1beta1",
+        "apiVersion": f"apiextensions.crossplane.io/{version}",
         "kind": "EnvironmentConfig",
         "metadata": {"name": "dev"},
         "data": {"region": "from-environment"},

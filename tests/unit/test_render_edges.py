@@ -90,10 +90,39 @@ def test_a_package_that_cannot_be_had_says_how_to_run_the_function_otherwise(run
 
 
 @pytest.mark.parametrize(
+    ("package", "annotations"),
+    [
+        (f"127.0.0.1:9/crossplane-contrib/function-patch-and-transform@sha256:{'0' * 64}", {}),
+        ("127.0.0.1:9/crossplane-contrib/function-patch-and-transform:v0.9.0", {"planform.dev/runtime": "Package"}),
+        ("127.0.0.1:9/acme/function-patch-and-transform:v0.9.0", {}),
+    ],
+    ids=["a digest", "asked for", "somebody else's"],
+)
+def test_a_package_that_the_built_in_cannot_be_is_pulled_and_not_replaced(
+    run: Run, package: str, annotations: dict[str, str]
+) -> None:
+    named = function()
+    named["spec"]["package"] = package
+    named["metadata"]["annotations"] = annotations
+    write("functions.yaml", named)
+    ran = run("render", "xr.yaml", "composition.yaml", "functions.yaml")
+    assert ran.code == 1
+    assert "127.0.0.1:9" in ran.err
+
+
+def test_a_version_that_the_built_in_is_not_is_told_beside_the_pipeline(run: Run) -> None:
+    named = function()
+    named["spec"]["package"] = "127.0.0.1:9/crossplane-contrib/function-patch-and-transform:v0.9.0"
+    write("functions.yaml", named)
+    ran = run("render", "xr.yaml", "composition.yaml", "functions.yaml", "--show-pipeline")
+    assert ran.code == 0
+    assert "spec.package names v0.9.0, and what serves is planform's own patch-and-transform" in ran.err
+
+
+@pytest.mark.parametrize(
     ("resources", "problem"),
     [
         ([observed(key=None)], f"has no annotation {NAME}"),
-        ([observed(name="")], "has no name"),
         ([observed("a"), observed("b")], 'two observed resources are called "bucket"'),
         ([observed(namespace="elsewhere")], 'is in namespace "elsewhere"'),
         ([observed(ownerReferences=[{"uid": "x", "controller": True}])], "is controlled by another object"),
@@ -106,6 +135,12 @@ def test_an_observed_resource_that_cannot_be_ours_is_refused(
     ran = run("render", "xr.yaml", "composition.yaml", "-o", "observed.yaml")
     assert ran.code == 2
     assert problem in ran.err
+
+
+def test_an_observed_resource_without_a_name_has_the_one_it_would_have_been_created_with(run: Run) -> None:
+    new = run("render", "xr.yaml", "composition.yaml").documents[-1]["metadata"]["name"]
+    write("observed.yaml", observed(name=""))
+    assert run("render", "xr.yaml", "composition.yaml", "-o", "observed.yaml").documents[-1]["metadata"]["name"] == new
 
 
 def test_a_context_value_wins_over_a_file_and_may_be_a_scalar(run: Run) -> None:

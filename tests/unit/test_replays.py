@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from planform.clock import VirtualClock
-from planform.composition.steps import Step, parse_pipeline
 from planform.functions.resolution import Version
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import (
@@ -24,7 +23,8 @@ from planform.functions.values import (
     respond,
 )
 from planform.journal.records import Part, Read, Run, StepRun
-from planform.rollout.replays import NotReplayable, Surroundings, replay, runs_of_function, scene_of
+from planform.pipeline.steps import Step, parse_pipeline
+from planform.preview.replays import NotReplayable, ReplayContext, replay, runs_of_function, scene_of
 
 XR: Object = {"apiVersion": "example.org/v1", "kind": "App", "metadata": {"name": "one", "namespace": "team"}}
 PASSWORD = b64encode(b"live-password").decode()
@@ -84,8 +84,8 @@ class World:
     async def schema(self, selector: SchemaSelector, /) -> Object | None:
         return None
 
-    def around(self) -> Surroundings:
-        return Surroundings(self, self, self, VirtualClock())
+    def around(self) -> ReplayContext:
+        return ReplayContext(self, self, self, VirtualClock())
 
 
 def run_of(*steps: StepRun, observed: Mapping[str, Object] | None = None, xr: Object = XR) -> Run:

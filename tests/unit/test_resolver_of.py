@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from planform.composition.steps import Step, parse_pipeline
-from planform.controllers.pipelines import resolver_of
 from planform.features import FeatureGates
 from planform.functions.resolution import Catalogue, Version
+from planform.pipeline.running import resolver_of
+from planform.pipeline.steps import Step, parse_pipeline
 
 
 def versions(*names: str) -> Catalogue:

@@ -12,14 +12,14 @@ import pytest
 
 from planform.api.builtin import BUILTIN_KINDS
 from planform.api.kinds import Object
-from planform.apiserver.authentication import Authentication
-from planform.apiserver.rbac import GROUP, Rbac
-from planform.apiserver.registry import ServedKind
-from planform.apiserver.requests import Request, User
-from planform.apiserver.reviews import Reviews
-from planform.apiserver.routes import ResourcePath
-from planform.apiserver.strategies import CUSTOM
-from planform.apiserver.tokens import ISSUER, ServiceAccountTokens
+from planform.apiserver.auth.authentication import Authentication
+from planform.apiserver.auth.rbac import GROUP, Rbac
+from planform.apiserver.auth.reviews import Reviews
+from planform.apiserver.auth.tokens import ISSUER, ServiceAccountTokens
+from planform.apiserver.crds.registry import ServedKind
+from planform.apiserver.crds.strategies import CUSTOM
+from planform.apiserver.verbs.requests import Request, User
+from planform.apiserver.wire.routes import ResourcePath
 from planform.clock import VirtualClock
 from planform.errors import ApiError, BadRequest, Invalid, NotFound
 from planform.store import Key, open_store

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planform.composition.revisions import (
+from planform.apimachinery.names import label_value_problems, subdomain_problems
+from planform.compositions.revisions import (
     DEFAULT_HISTORY,
     RevisionPlan,
     composition_label,
@@ -20,10 +21,14 @@ from planform.composition.revisions import (
     revision_name,
     superfluous,
 )
-from planform.machinery.names import label_value_problems, subdomain_problems
+from planform.pipeline.revision_selectors import RevisionSelector
 
 Object = dict[str, Any]
 NAME, HASH, SPEC_HASH = (f"crossplane.io/composition-{what}" for what in ("name", "hash", "spec-hash"))
+
+
+def selector(**labels: str) -> RevisionSelector:
+    return RevisionSelector.of({"matchLabels": labels})
 
 
 def composition(region: str = "eu", *, name: str = "example", labels: Object | None = None, **spec: Any) -> Object:
@@ -296,9 +301,9 @@ def test_a_revision_whose_labels_an_xr_selects_is_kept() -> None:
     labelled = composition("r0", labels={"channel": "stable", "tier": "gold"})
     revisions = history(labelled, *(composition(f"r{number}") for number in range(1, 4)))
     keep = composition(revisionHistoryLimit=1)
-    selecting = superfluous(keep, revisions, used=(), selectors=[{"channel": "stable"}])
+    selecting = superfluous(keep, revisions, used=(), selectors=[selector(channel="stable")])
     assert regions(selecting) == ["r1"]
-    others = superfluous(keep, revisions, used=(), selectors=[{"channel": "dev"}, {}])
+    others = superfluous(keep, revisions, used=(), selectors=[selector(channel="dev"), selector()])
     assert regions(others) == ["r0", "r1"]
 
 

@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from planform.api.kinds import GroupVersionKind
-from planform.apiserver.options import LONGEST_WATCH, watch_options
-from planform.apiserver.rbac import GROUP
+from planform.apiserver.auth.rbac import GROUP
+from planform.apiserver.wire.options import MAX_WATCH_SECONDS, watch_options
 from planform.client.protocol import Patch, PatchType
-from tests.unit.test_security import CONFIGMAPS, Connection, Plane, binding, secure_plane
+from tests.unit.test_security import CONFIGMAPS, Connection, ServedPlane, binding, secure_plane
 
 WITHIN = 1.0
 BINDING = GroupVersionKind(GROUP, "v1", "RoleBinding")
@@ -23,7 +23,7 @@ ACCOUNT = GroupVersionKind("", "v1", "ServiceAccount")
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
+async def plane(tmp_path: Path) -> AsyncIterator[ServedPlane]:
     async with secure_plane(tmp_path) as plane:
         yield plane
 
@@ -65,7 +65,7 @@ class Watch:
         return code
 
 
-async def is_open(plane: Plane, watch: Watch, name: str) -> bool:
+async def is_open(plane: ServedPlane, watch: Watch, name: str) -> bool:
     """Whether events still come, also after the watches were asked again: a later one that ends then tells that."""
     await plane.grant(f"canary-{name}", "view")
     canary = await Watch.begin(await plane.connect_as(f"canary-{name}"))
@@ -81,28 +81,28 @@ async def is_open(plane: Plane, watch: Watch, name: str) -> bool:
     return False
 
 
-async def test_a_revoked_certificate_ends_the_watch(plane: Plane) -> None:
+async def test_a_revoked_certificate_ends_the_watch(plane: ServedPlane) -> None:
     await plane.grant("alice", "view")
     watch = await Watch.begin(await plane.connect_as("alice"))
     plane.pki.revoke(user="alice")
     assert await watch.end() == 401
 
 
-async def test_a_certificate_that_expires_ends_the_watch(plane: Plane) -> None:
+async def test_a_certificate_that_expires_ends_the_watch(plane: ServedPlane) -> None:
     await plane.grant("alice", "view")
     credential = plane.pki.issue_client("alice", (), timedelta(seconds=2))
     watch = await Watch.begin(await plane.connect(credential))
     assert await watch.end(within=2 + WITHIN) == 401
 
 
-async def test_a_token_that_leaves_the_file_ends_the_watch(plane: Plane) -> None:
+async def test_a_token_that_leaves_the_file_ends_the_watch(plane: ServedPlane) -> None:
     await plane.grant("carol", "view")
     watch = await Watch.begin(await plane.connect(), authorization="Bearer static-token")
     plane.save("tokens.csv", "another-token,carol,u3\n")
     assert await watch.end() == 401
 
 
-async def test_a_service_account_that_goes_ends_the_watch_of_its_token(plane: Plane) -> None:
+async def test_a_service_account_that_goes_ends_the_watch_of_its_token(plane: ServedPlane) -> None:
     await plane.client.create(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot", "namespace": "default"}}
     )
@@ -117,7 +117,7 @@ async def test_a_service_account_that_goes_ends_the_watch_of_its_token(plane: Pl
     root.close()
 
 
-async def test_a_binding_that_goes_ends_the_watch(plane: Plane) -> None:
+async def test_a_binding_that_goes_ends_the_watch(plane: ServedPlane) -> None:
     await plane.grant("alice", "view")
     await plane.grant("bob", "view")
     watch = await Watch.begin(await plane.connect_as("alice"))
@@ -127,7 +127,7 @@ async def test_a_binding_that_goes_ends_the_watch(plane: Plane) -> None:
     assert await is_open(plane, other, "for-bob")
 
 
-async def test_the_right_to_act_as_somebody_that_goes_ends_the_watch(plane: Plane) -> None:
+async def test_the_right_to_act_as_somebody_that_goes_ends_the_watch(plane: ServedPlane) -> None:
     await plane.grant("alice", "view")
     rule = {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}
     await plane.client.create(
@@ -141,7 +141,7 @@ async def test_the_right_to_act_as_somebody_that_goes_ends_the_watch(plane: Plan
     assert await watch.end() == 403
 
 
-async def test_what_gives_more_ends_nothing(plane: Plane) -> None:
+async def test_what_gives_more_ends_nothing(plane: ServedPlane) -> None:
     await plane.grant("alice", "view")
     watch = await Watch.begin(await plane.connect_as("alice"))
     await plane.grant("alice", "edit")
@@ -154,7 +154,7 @@ async def test_what_gives_more_ends_nothing(plane: Plane) -> None:
     assert await is_open(plane, watch, "by-another-grant")
 
 
-async def test_a_reader_that_does_not_read_is_cut_off_as_well(plane: Plane) -> None:
+async def test_a_reader_that_does_not_read_is_cut_off_as_well(plane: ServedPlane) -> None:
     await plane.grant("alice", "view")
     connection = await plane.connect_as("alice")
     await Watch.begin(connection)
@@ -176,13 +176,13 @@ async def test_a_reader_that_does_not_read_is_cut_off_as_well(plane: Plane) -> N
     connection.close()
 
 
-@pytest.mark.parametrize(("asked", "given"), [("10", 10.0), ("999999999", LONGEST_WATCH), ("3600", 3600.0)])
+@pytest.mark.parametrize(("asked", "given"), [("10", 10.0), ("999999999", MAX_WATCH_SECONDS), ("3600", 3600.0)])
 def test_no_watch_is_longer_than_an_hour(asked: str, given: float) -> None:
     assert watch_options({"timeoutSeconds": [asked]}, None).timeout == given  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz/ping", "/version"])
-async def test_health_is_told_to_those_who_ask_with_head(plane: Plane, path: str) -> None:
+async def test_health_is_told_to_those_who_ask_with_head(plane: ServedPlane, path: str) -> None:
     connection = await plane.connect()
     connection._writer.write(f"HEAD {path} HTTP/1.1\r\nhost: localhost\r\n\r\nGET /livez HTTP/1.1\r\n\r\n".encode())
     first = await connection._reader.readuntil(b"\r\n\r\n")

@@ -8,11 +8,11 @@ import logging
 
 import pytest
 
-from planform.composition.run_secrets import RunSecrets
 from planform.errors import Invalid, PlanformError
 from planform.functions.errors import FunctionFailed
-from planform.functions.values import FunctionRequest, Resource, State
+from planform.functions.values import FunctionRequest, Object, Resource, State
 from planform.journal.masking import NOTHING_SECRET, masked_error
+from planform.pipeline.run_secrets import RunSecrets
 from planform.telemetry.logs import set_up_logging
 from planform.telemetry.masking import MASK, masked, masked_by
 
@@ -51,6 +51,18 @@ def test_secrets_of_every_origin_are_masked() -> None:
         "desired-secret",
         base64.b64encode(b"from-credentials").decode(),
     ):
+        assert secrets.text(f"with {value}!") == f"with {MASK}!", value
+
+
+def test_secrets_that_other_objects_wrap_are_masked() -> None:
+    def wrapping(manifest: Object) -> Resource:
+        return Resource({"apiVersion": "k/v1", "kind": "Object", "spec": {"forProvider": {"manifest": manifest}}})
+
+    listed = {"apiVersion": "v1", "kind": "List", "items": [{"a": 1}, secret(k="in-a-list").resource]}
+    secrets = RunSecrets(State(Resource(XR), {"o": wrapping(secret(k="observed-within").resource)}))
+    secrets.asked([FunctionRequest(required_resources={"r": [wrapping(secret(k="required-within").resource)]})])
+    secrets.desired(State(resources={"o": wrapping(listed)}))
+    for value in ("observed-within", "required-within", "in-a-list"):
         assert secrets.text(f"with {value}!") == f"with {MASK}!", value
 
 

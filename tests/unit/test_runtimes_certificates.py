@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.clock import SystemClock
 from planform.packages.runtimes.certificates import LIFETIME, RENEW_BEFORE, RevisionCertificates
 

@@ -13,7 +13,7 @@ from planform.functions.errors import FunctionCrashed, FunctionError, FunctionUn
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.cluster_calls import ClusterRunner
-from planform.packages.runtimes.host import Standing
+from planform.packages.runtimes.host import RuntimeStatus
 
 REVISION = FunctionRevision("fn", "fn-1", "digest")
 
@@ -27,13 +27,17 @@ class Calls:
         self.target = "ipv4:10.0.0.1:9443"
         self.counted: list[int] = []
         self.waits = 0
+        self.no_network = ""
         self._under_way = 0
 
-    def standing(self, revision: str) -> Standing | None:
-        return Standing(ready=True) if self.runs_here else None
+    def runtime_status(self, revision: str) -> RuntimeStatus | None:
+        return RuntimeStatus(ready=True) if self.runs_here else None
 
     def remote(self, revision: str) -> Remote | None:
         return Remote(self.target)
+
+    def why_no_network(self, revision: str) -> str:
+        return self.no_network
 
     @contextmanager
     def calling(self, revision: str) -> Iterator[None]:
@@ -71,6 +75,13 @@ def has_moved(calls: Calls) -> None:
 
 async def call(calls: Calls) -> None:
     await ClusterRunner(calls, calls, VirtualClock()).run(REVISION, FunctionRequest(tag="t"), timeout=5)
+
+
+async def test_a_failed_call_of_a_function_without_network_names_the_setting() -> None:
+    calls = Calls(is_gone)
+    calls.no_network = "the control plane runs with --function-network=none"
+    with pytest.raises(FunctionUnavailable, match=r"without network: .* --function-network=none"):
+        await call(calls)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,14 @@ def test_a_function_is_found_by_its_service_and_called_by_the_control_plane_alon
     assert all(each["metadata"]["ownerReferences"] == [OWNER] for each in objects.values())
 
 
+def test_a_function_without_network_may_be_called_and_calls_nobody() -> None:
+    policy = made(deployed(why_no_network="it was told so"))[NETWORK_POLICY.kind]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert "egress" not in policy
+    assert policy["ingress"] == made(deployed())[NETWORK_POLICY.kind]["spec"]["ingress"]
+    assert made(deployed())[NETWORK_POLICY.kind]["spec"]["policyTypes"] == ["Ingress"]
+
+
 def test_pods_are_as_restricted_as_pods_can_be() -> None:
     pod = pod_of(deployed())
     [container] = pod["containers"]

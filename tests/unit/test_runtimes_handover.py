@@ -21,14 +21,14 @@ from planform.packages.runtimes.host import Draining
 from planform.packages.runtimes.launching import Wanted
 from planform.packages.runtimes.logs import last_lines, log_file
 from planform.packages.runtimes.servers import Spares
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
+from tests.harness.contexts import eventually
 from tests.harness.hosting import Hosting, open_hosting, server_payload
-from tests.harness.planes import eventually
 
 pytestmark = pytest.mark.timeout(180)
 
 # A quiet moment is short here, and the longest wait longer than any test: what waits for that fails.
-DRAINING = Draining(quiet=0.2, longest=3600.0)
+DRAINING = Draining(quiet=0.2, max_seconds=3600.0)
 AT_ONCE = Spares(after=0.0)
 
 
@@ -79,7 +79,7 @@ async def ended(pid: int) -> None:
     await eventually(check, f"process group {pid} has ended")
 
 
-def attempts(metrics: Registry, revision: str = "fn-1") -> Counter[str]:
+def attempts(metrics: MetricsRegistry, revision: str = "fn-1") -> Counter[str]:
     """How calls of a revision have ended, each attempt counted, by gRPC code."""
     found: Counter[str] = Counter()
     for line in metrics.render().splitlines():
@@ -89,7 +89,7 @@ def attempts(metrics: Registry, revision: str = "fn-1") -> Counter[str]:
 
 
 async def test_replaced_processes_end_after_their_own_last_call_however_many_the_new_ones_get(tmp_path: Path) -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     async with open_hosting(tmp_path / "data", draining=DRAINING, spares=None, metrics=metrics) as hosting:
         payload = server_payload(hosting.data / "packages" / "one")
         hosting.want("fn-1", payload)
@@ -123,7 +123,7 @@ async def test_what_is_wanted_next_need_not_wait_for_calls_of_what_was_replaced(
 
 
 async def test_a_call_that_waits_for_its_turn_goes_on_when_its_function_is_replaced(tmp_path: Path) -> None:
-    limits, metrics = CallLimits(calls_per_revision=1), Registry()
+    limits, metrics = CallLimits(calls_per_revision=1), MetricsRegistry()
     async with open_hosting(
         tmp_path / "data", draining=DRAINING, spares=None, limits=limits, metrics=metrics
     ) as hosting:
@@ -145,7 +145,7 @@ async def test_a_call_that_waits_for_its_turn_goes_on_when_its_function_is_repla
 
 
 async def test_while_it_is_called_a_certificate_is_issued_anew_and_every_attempt_succeeds(tmp_path: Path) -> None:
-    clock, metrics = MovedClock(), Registry()
+    clock, metrics = MovedClock(), MetricsRegistry()
     clock.days = RENEW_BEFORE.days - LIFETIME.days - 1
     async with open_hosting(
         tmp_path / "data", clock=clock, draining=DRAINING, spares=AT_ONCE, metrics=metrics
@@ -167,7 +167,7 @@ async def test_while_it_is_called_a_certificate_is_issued_anew_and_every_attempt
 async def test_a_function_that_is_killed_while_it_is_called_fails_no_caller_and_no_other_function_notices(
     tmp_path: Path,
 ) -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     async with open_hosting(tmp_path / "data", draining=DRAINING, spares=AT_ONCE, metrics=metrics) as hosting:
         for revision in ("fn-1", "fn-2"):
             hosting.want(revision, server_payload(hosting.data / "packages" / revision))
@@ -188,9 +188,9 @@ async def test_a_function_that_is_killed_while_it_is_called_fails_no_caller_and_
             await called_again(beside)
         assert set(attempts(metrics, "fn-2")) == {"OK"}
         assert hosting.host.pids("fn-2") == unharmed
-        standing = hosting.host.standing("fn-1")
-        assert standing is not None
-        assert standing.ready
+        runtime_status = hosting.host.runtime_status("fn-1")
+        assert runtime_status is not None
+        assert runtime_status.ready
 
 
 async def test_a_function_that_nobody_calls_has_no_spare_process(tmp_path: Path) -> None:

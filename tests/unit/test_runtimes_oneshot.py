@@ -21,11 +21,13 @@ from planform.functions.errors import (
     FunctionFailed,
     FunctionTimedOut,
 )
+from planform.functions.refusals import RefusalCountingRunner
 from planform.functions.values import FunctionRequest, Resource, State
 from planform.packages.runtimes.executables import Executable, Way
+from planform.telemetry.metrics import MetricsRegistry
+from tests.harness.contexts import eventually
 from tests.harness.hosting import SERVER, Hosting, oneshot_payload, open_hosting
-from tests.harness.planes import eventually
-from tests.harness.programs import programs
+from tests.harness.programs import container_runtime
 
 INTERPRETER = Path(sys.executable).resolve()
 
@@ -86,9 +88,18 @@ async def test_members_that_the_protocol_does_not_know_are_ignored(hosting: Host
         ("print('hello')", FunctionAnswerInvalid, "its answer is no RunFunctionResponse"),
         ("print('{} {}')", FunctionAnswerInvalid, "its answer is no RunFunctionResponse"),
         ("print('[]')", FunctionAnswerInvalid, "something other than an object"),
-        ("print('x' * (5 << 20))", FunctionAnswerTooLarge, "the answer is larger, and at most 4 MiB are taken"),
+        (
+            "print('x' * ((5 << 20) - 1))",
+            FunctionAnswerTooLarge,
+            "the answer is 5 MiB, and at most 4 MiB are taken (annotation planform.dev/max-answer-size of the",
+        ),
+        (
+            "while True: print('x' * (1 << 20))",
+            FunctionAnswerTooLarge,
+            "the answer is more than 64.",
+        ),
     ],
-    ids=["exit-code", "killed", "nothing", "no-json", "two-values", "a-list", "too-much"],
+    ids=["exit-code", "killed", "nothing", "no-json", "two-values", "a-list", "too-much", "without-end"],
 )
 async def test_whatever_goes_wrong_is_said(
     hosting: Hosting, script: str, error: type[FunctionError], message: str
@@ -96,6 +107,21 @@ async def test_whatever_goes_wrong_is_said(
     with pytest.raises(error) as raised:
         await run(hosting, script)
     assert message in str(raised.value)
+
+
+async def test_an_answer_that_is_refused_is_counted(hosting: Hosting) -> None:
+    metrics = MetricsRegistry()
+    counted = Hosting(
+        hosting.host, RefusalCountingRunner(hosting.run, metrics=metrics), hosting.data, hosting.certificates
+    )
+    with pytest.raises(FunctionAnswerTooLarge, match=r"the answer is 4\.8 MiB"):
+        await run(
+            counted,
+            "many = {str(n): {'resource': {'x': 'y' * 10_000}} for n in range(500)}\n"
+            "print(json.dumps({'desired': {'resources': many}}))",
+        )
+    labels = 'function_name="fn",function_revision="fn-1",reason="FunctionAnswerTooLarge"'
+    assert f"function_run_function_refused_answers_total{{{labels}}} 1" in metrics.render()
 
 
 async def test_a_program_that_takes_too_long_is_ended(hosting: Hosting) -> None:
@@ -120,7 +146,7 @@ async def test_calls_wait_for_their_turn_and_a_revision_that_is_let_go_ends_them
 @pytest.fixture
 def runc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have runc where programs are looked up."""
-    monkeypatch.setenv("PATH", f"{programs('runc')}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{container_runtime()}{os.pathsep}{os.environ['PATH']}")
 
 
 def root_file_system(root: Path) -> Path:

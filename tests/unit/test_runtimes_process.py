@@ -24,10 +24,11 @@ from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest
 from planform.packages.runtimes.certificates import LIFETIME, RENEW_BEFORE
 from planform.packages.runtimes.executables import RuntimeSettings
+from planform.packages.runtimes.host import RuntimeStatus
 from planform.packages.runtimes.logs import last_lines, log_file
 from planform.sandbox import detect_isolation
+from tests.harness.contexts import eventually
 from tests.harness.hosting import SERVER, Hosting, open_hosting, server_payload
-from tests.harness.planes import eventually
 
 
 @pytest.fixture
@@ -51,8 +52,10 @@ async def test_a_revision_runs_with_what_functions_rely_on_and_sees_only_its_own
     payload = server_payload(hosting.data / "packages" / "one")
     other = server_payload(hosting.data / "packages" / "two").root / "main.py"
     hosting.want("fn-1", payload, args=("--own-flag",), environment=(("REGION", "eu"), ("FUNCTION_NAME", "not me")))
-    standing = await hosting.ready("fn-1")
-    assert standing.endpoint.startswith("ipv4:127.0.0.1:")
+    assert not (hosting.host.runtime_status("fn-1") or RuntimeStatus()).failed, "it is on its way"
+    runtime_status = await hosting.ready("fn-1")
+    assert not runtime_status.failed
+    assert runtime_status.endpoint.startswith("ipv4:127.0.0.1:")
     names = ["FUNCTION_NAME", "REVISION_NAME", "REVISION_UID", "REGION", "TLS_SERVER_CERTS_DIR", "PLANFORM_DATA"]
     files = [str(hosting.data / "pki" / "ca.key"), str(other), str(payload.root / "main.py")]
     told = await hosting.call("fn-1", environment=names, files=files)
@@ -65,7 +68,7 @@ async def test_a_revision_runs_with_what_functions_rely_on_and_sees_only_its_own
         "TLS_SERVER_CERTS_DIR": certificates,
         "PLANFORM_DATA": "",
     }
-    port = standing.endpoint.rpartition(":")[2]
+    port = runtime_status.endpoint.rpartition(":")[2]
     assert told["arguments"] == ["--own-flag", f"--address=127.0.0.1:{port}", f"--tls-certs-dir={certificates}"]
     if detect_isolation().has_own_root:  # Landlock hides what is in files, and not that they are there
         assert told["files"] == dict(zip(files, (False, False, True), strict=True))
@@ -104,9 +107,9 @@ async def test_after_a_kill_the_next_call_succeeds_and_no_other_function_notices
     assert (await hosting.call("fn-1"))["version"] == "v1"
     assert hosting.host.pids("fn-1") != [leader]
     assert (await other)["version"] == "v1"
-    standing = hosting.host.standing("fn-1")
-    assert standing is not None
-    assert standing.ready
+    runtime_status = hosting.host.runtime_status("fn-1")
+    assert runtime_status is not None
+    assert runtime_status.ready
 
 
 async def test_a_crash_loop_is_told_with_its_last_words_and_ends_with_a_better_package(hosting: Hosting) -> None:
@@ -116,12 +119,12 @@ async def test_a_crash_loop_is_told_with_its_last_words_and_ends_with_a_better_p
     wanted = hosting.want("fn-1", broken)
 
     async def told() -> str:
-        standing = hosting.host.standing("fn-1")
-        return standing.problem if standing and "exit code" in standing.problem else ""
+        runtime_status = hosting.host.runtime_status("fn-1")
+        return runtime_status.problem if runtime_status and runtime_status.failed else ""
 
     assert (
         await eventually(told, "the crash loop")
-        == "it ends by itself (exit code 3); its last words: no such | database"
+        == "it ends by itself (exit code 3); stderr ended with: no such | database"
     )
     with pytest.raises(FunctionUnavailable):
         await hosting.call("fn-1")
@@ -263,8 +266,10 @@ async def test_a_package_without_the_program_it_names_says_so(hosting: Hosting) 
     hosting.want("fn-1", type(payload)(payload.way, payload.root, ("/bin/nothing",)))
 
     async def told() -> bool:
-        standing = hosting.host.standing("fn-1")
-        return standing is not None and standing.problem == 'the package has no file "/bin/nothing" to run'
+        runtime_status = hosting.host.runtime_status("fn-1")
+        if runtime_status is None or not runtime_status.failed:
+            return False
+        return runtime_status.problem == 'the package has no file "/bin/nothing" to run'
 
     await eventually(told, "what is missing")
 
@@ -313,10 +318,10 @@ async def test_a_function_without_network_is_called_by_a_socket_that_we_hold_and
     payload = server_payload(hosting.data / "packages" / "one", source=REACHING)
     hosting.want("fn-1", payload, network="none", replicas=replicas)
     hosting.want("fn-2", server_payload(hosting.data / "packages" / "two", source=REACHING))
-    standing = await hosting.ready("fn-1")
+    runtime_status = await hosting.ready("fn-1")
     await hosting.ready("fn-2")
     if detect_isolation().has_own_root:
-        assert standing.endpoint.startswith("unix:")
+        assert runtime_status.endpoint.startswith("unix:")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert (await hosting.call("fn-1", port=port))["reached"] == "no"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -110,6 +112,24 @@ async def test_output_is_bounded_and_of_errors_the_end_is_kept(way: Isolation) -
     done = await python("import sys; sys.stderr.write('y' * 300_000 + 'the end')", way=way)
     assert len(done.stderr) <= 65536
     assert done.stderr.endswith(b"the end")
+
+
+async def test_what_a_child_wrote_too_much_of_is_let_go_at_once() -> None:
+    """Without a search for cycles, which may be long in coming."""
+    size = 8 << 20
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            done = await python("while True: print('x' * 1000)", way=WAYS[0], output=size)
+            assert done.why is Ended.OUTPUT
+        del done
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert held < size
 
 
 @every_way

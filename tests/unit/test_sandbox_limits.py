@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from planform.cli.diagnosis import sandbox_findings
+from planform.cli.diagnosis.findings import sandbox_findings
 from planform.sandbox import Isolation, Limits, available_isolation, run_once
 from planform.sandbox.cgroups import CONTROLLERS, Cgroups, Place, find_controllers
 from planform.sandbox.isolation import limits_that_hold, policy
 from planform.sandbox.leftovers import is_abandoned, scratch_prefix, sweep_scratch
 from planform.sandbox.report import SandboxReport
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 V2_MOUNTS = "25 21 0:22 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
 V2_OWN = "0::/system.slice/planform.service\n"
@@ -154,8 +154,8 @@ def test_what_a_killed_control_plane_left_is_swept_and_what_a_running_one_has_is
 
 
 async def test_metrics_and_doctor_say_which_sandbox_there_is_and_what_bounds_functions() -> None:
-    metrics = Registry()
-    await SandboxReport(metrics).tell()
+    metrics = MetricsRegistry()
+    await SandboxReport(metrics).run()
     [finding] = sandbox_findings(metrics.render())
     assert finding.level == "works"
     assert finding.message.startswith(f"confined by {available_isolation()[0]}; limits: pids by ")

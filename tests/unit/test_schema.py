@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planform.machinery.schema import InvalidSchema, compile_schema
+from planform.apimachinery.schema import InvalidSchema, compile_schema
 
 Json = dict[str, Any]
 TEXT: Json = {"type": "string"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planform.machinery.formats import FORMATS, format_check
+from planform.apimachinery.formats import FORMATS, format_check
 
 CASES: dict[str, tuple[list[str], list[str]]] = {
     "date": (["2024-02-29"], ["2023-02-29", "2024-2-9", "24-01-01", ""]),

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planform.machinery.schema import compile_schema
-from planform.machinery.structural import structural_errors
+from planform.apimachinery.schema import compile_schema
+from planform.apimachinery.structural import structural_errors
 
 Json = dict[str, Any]
 NAMES = ("a", "b", "c", "my-name")

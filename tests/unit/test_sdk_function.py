@@ -117,7 +117,7 @@ async def test_the_time_to_live(arguments: dict[str, Any], ttl: timedelta | None
     assert (await named.run(request())).meta.ttl == ttl
 
 
-async def test_an_exception_is_a_fatal_result_without_a_traceback_and_without_half_a_change(
+async def test_an_exception_is_a_fatal_result_that_names_its_line_without_half_a_change(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @function(name="buckets")
@@ -129,14 +129,16 @@ async def test_an_exception_is_a_fatal_result_without_a_traceback_and_without_ha
 
     with caplog.at_level(logging.ERROR, "planform_sdk"):
         response = await fails.run(request())
-    assert [(r.severity, r.message) for r in response.results] == [
-        (Severity.NORMAL, "was here"),
-        (Severity.FATAL, "function \"buckets\" failed: KeyError: 'region\\nsecond line'"),
-    ]
+    said, fatal, traceback = response.results
+    assert (said.severity, said.message) == (Severity.NORMAL, "was here")
+    assert fatal.severity is Severity.FATAL
+    assert "\"buckets\" failed: KeyError: 'region\\nsecond line' (test_sdk_function.py, line" in fatal.message
+    assert (traceback.severity, traceback.reason) == (Severity.NORMAL, "Traceback"), "after the one that ends it all"
+    assert 'raise KeyError("region\\nsecond line")' in traceback.message
     assert response.desired == request().desired
     assert not response.requirements
     assert "Traceback" in caplog.text
-    assert "Traceback" not in str(response)
+    assert "Traceback" not in fatal.message
 
 
 async def test_raising_fatal_stops_with_its_own_message_and_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -216,7 +216,7 @@ def made_up_name(randomness: random.Random) -> str:
     return re.sub(r'["\\\n]', "", made_up_text(randomness, 8))
 
 
-def made_up_text(randomness: random.Random, most: int) -> str:
+def made_up_text(randomness: random.Random, maximum: int) -> str:
     """Text with everything in it that could hurt: quotes, escapes, keywords, letters from elsewhere."""
     parts = [
         "a",
@@ -239,7 +239,7 @@ def made_up_text(randomness: random.Random, most: int) -> str:
         '"""',
         "Unset",
     ]
-    return "".join(randomness.choices(parts, k=randomness.randrange(most)))
+    return "".join(randomness.choices(parts, k=randomness.randrange(maximum)))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -15,19 +15,19 @@ import orjson
 import pytest
 
 from planform.api.kinds import Object
-from planform.apiserver.audit import AuditLog
-from planform.apiserver.authentication import Authentication
-from planform.apiserver.bootstrap import ensure_bootstrap
-from planform.apiserver.documents import Documents
+from planform.apiserver.admission.escalation import EscalationCheck
+from planform.apiserver.auth.audit import AuditLog
+from planform.apiserver.auth.authentication import Authentication
+from planform.apiserver.auth.bootstrap import ensure_bootstrap
+from planform.apiserver.auth.pki import ClientCredential, Pki
+from planform.apiserver.auth.rbac import GROUP, Rbac
+from planform.apiserver.auth.reviews import Reviews
+from planform.apiserver.auth.tokens import ServiceAccountTokens
 from planform.apiserver.engine import open_engine
-from planform.apiserver.escalation import EscalationCheck
-from planform.apiserver.handler import Handler, refusal
 from planform.apiserver.local import LocalClient
-from planform.apiserver.pki import ClientCredential, Pki
-from planform.apiserver.rbac import GROUP, Rbac
-from planform.apiserver.reviews import Reviews
-from planform.apiserver.tokens import ServiceAccountTokens
-from planform.apiserver.wire import HttpServer
+from planform.apiserver.wire.handler import Handler, refusal
+from planform.apiserver.wire.http import HttpServer
+from planform.apiserver.wire.nonresource import NonResourceEndpoints
 from planform.clock import SystemClock
 from planform.store import open_store
 
@@ -72,7 +72,7 @@ class Connection:
 
 
 @dataclass
-class Plane:
+class ServedPlane:
     port: int
     pki: Pki
     client: LocalClient
@@ -108,13 +108,13 @@ def binding(name: str, role: str, user: str, namespace: str) -> Object:
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
+async def plane(tmp_path: Path) -> AsyncIterator[ServedPlane]:
     async with secure_plane(tmp_path) as plane:
         yield plane
 
 
 @asynccontextmanager
-async def secure_plane(tmp_path: Path) -> AsyncIterator[Plane]:
+async def secure_plane(tmp_path: Path) -> AsyncIterator[ServedPlane]:
     """A server with TLS, RBAC and an audit log over a store in memory."""
     clock = SystemClock()
     pki = Pki(tmp_path / "pki", clock=clock)
@@ -132,19 +132,19 @@ async def secure_plane(tmp_path: Path) -> AsyncIterator[Plane]:
             clock=clock, authorizer=rbac, tokens=tokens, pki=pki, token_file=tmp_path / "tokens.csv"
         )
         reviews = Reviews(clock=clock, rbac=rbac, authentication=authentication, tokens=tokens)
-        documents = Documents(core, address=lambda: "127.0.0.1", metrics=lambda _: "")
+        documents = NonResourceEndpoints(core, address=lambda: "127.0.0.1", metrics=lambda _: "")
         handler = Handler(
             core, documents, authenticator=authentication, authorizer=rbac, virtual=reviews, observers=(audit,)
         )
         server = HttpServer(handler.handle, refusal, tls=pki.tls_context())
         port = await server.start("127.0.0.1", 0)
         try:
-            yield Plane(port, pki, client, audit, tmp_path, server)
+            yield ServedPlane(port, pki, client, audit, tmp_path, server)
         finally:
             await server.stop(grace=0.1)
 
 
-async def test_strangers_see_health_and_version_and_nothing_else(plane: Plane) -> None:
+async def test_strangers_see_health_and_version_and_nothing_else(plane: ServedPlane) -> None:
     connection = await plane.connect()
     for path in ("/healthz", "/livez", "/readyz", "/version"):
         assert (await connection.ask("GET", path)).status == 200, path
@@ -156,7 +156,7 @@ async def test_strangers_see_health_and_version_and_nothing_else(plane: Plane) -
     connection.close()
 
 
-async def test_a_kubeconfigs_user_does_what_rbac_lets_them_until_it_is_revoked(plane: Plane) -> None:
+async def test_a_kubeconfigs_user_does_what_rbac_lets_them_until_it_is_revoked(plane: ServedPlane) -> None:
     alice = await plane.connect_as("alice", "dev")
     assert (await alice.ask("GET", "/apis")).status == 200
     answer = await alice.ask("GET", CONFIGMAPS)
@@ -174,14 +174,14 @@ async def test_a_kubeconfigs_user_does_what_rbac_lets_them_until_it_is_revoked(p
     alice.close()
 
 
-async def test_the_first_kubeconfig_may_do_everything(plane: Plane) -> None:
+async def test_the_first_kubeconfig_may_do_everything(plane: ServedPlane) -> None:
     admin = await plane.connect(plane.pki.kept_client("admin", "admin", ["system:masters"]))
     assert (await admin.ask("POST", CONFIGMAPS, {"metadata": {"name": "c"}})).status == 201
     assert (await admin.ask("GET", "/metrics")).status == 200
     admin.close()
 
 
-async def test_a_service_account_works_with_the_token_it_was_given(plane: Plane) -> None:
+async def test_a_service_account_works_with_the_token_it_was_given(plane: ServedPlane) -> None:
     admin = await plane.connect_as("root", "system:masters")
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     assert (await admin.ask("POST", accounts, {"metadata": {"name": "robot"}})).status == 201
@@ -203,7 +203,7 @@ async def test_a_service_account_works_with_the_token_it_was_given(plane: Plane)
     admin.close()
 
 
-async def test_an_admin_of_a_namespace_grants_what_they_hold_and_no_more(plane: Plane) -> None:
+async def test_an_admin_of_a_namespace_grants_what_they_hold_and_no_more(plane: ServedPlane) -> None:
     await plane.grant("alice", "admin")
     alice = await plane.connect_as("alice")
     bindings = f"/apis/{GROUP}/v1/namespaces/default/rolebindings"
@@ -217,7 +217,7 @@ async def test_an_admin_of_a_namespace_grants_what_they_hold_and_no_more(plane: 
     alice.close()
 
 
-async def test_names_in_rules_reach_lists_and_watches_by_name(plane: Plane) -> None:
+async def test_names_in_rules_reach_lists_and_watches_by_name(plane: ServedPlane) -> None:
     rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"], "verbs": ["get", "list"]}
     role = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": "mine"}, "rules": [rule]}
     await plane.client.create(role)
@@ -230,7 +230,7 @@ async def test_names_in_rules_reach_lists_and_watches_by_name(plane: Plane) -> N
     alice.close()
 
 
-async def test_can_i_and_acting_as_someone_else(plane: Plane) -> None:
+async def test_can_i_and_acting_as_someone_else(plane: ServedPlane) -> None:
     await plane.grant("alice", "view")
     root = await plane.connect_as("root", "system:masters")
     attributes = {"verb": "list", "resource": "configmaps", "namespace": "default"}
@@ -251,7 +251,7 @@ async def test_can_i_and_acting_as_someone_else(plane: Plane) -> None:
     root.close()
 
 
-async def test_every_request_is_in_the_audit_log_and_no_credential_is(tmp_path: Path, plane: Plane) -> None:
+async def test_every_request_is_in_the_audit_log_and_no_credential_is(tmp_path: Path, plane: ServedPlane) -> None:
     connection = await plane.connect()
     await connection.ask("GET", CONFIGMAPS, authorization="Bearer static-token")
     await connection.ask("GET", CONFIGMAPS, authorization="Bearer hunter2")

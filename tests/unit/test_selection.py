@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from planform.composition.revisions import new_revision
-from planform.composition.selection import (
+from planform.api.xr import Style
+from planform.compositions.revisions import new_revision
+from planform.compositions.selection import (
     NoComposition,
     NoRevision,
     PipelineNotValid,
@@ -22,7 +24,6 @@ from planform.composition.selection import (
     effective_policy,
     named_composition,
 )
-from planform.composition.xr import Style
 
 Object = dict[str, Any]
 STYLES: tuple[Style, ...] = ("modern", "legacy")
@@ -201,6 +202,59 @@ def test_a_selector_narrows_what_automatic_follows(style: Style) -> None:
     obj = xr(style, compositionRevisionSelector=STABLE)
     found = chosen(obj, revision(1, channel="stable"), revision(2, channel="dev"), style=style)
     assert (found.name, found.rule, found.resolved_selector) == ("gcp-1", Rule.SELECTOR, STABLE)
+
+
+EXPRESSIONS: dict[str, tuple[list[Object], str]] = {
+    "In": ([{"key": "channel", "operator": "In", "values": ["stable", "beta"]}], "gcp-2"),
+    "NotIn": ([{"key": "channel", "operator": "NotIn", "values": ["dev", "beta"]}], "gcp-4"),
+    "Exists": ([{"key": "channel", "operator": "Exists"}], "gcp-3"),
+    "DoesNotExist": ([{"key": "channel", "operator": "DoesNotExist"}], "gcp-4"),
+    "all of several": (
+        [{"key": "channel", "operator": "Exists"}, {"key": "channel", "operator": "NotIn", "values": ["dev", "beta"]}],
+        "gcp-1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
+def test_expressions_of_the_selector_hold_for_the_xrs_own_and_for_the_xrds_default(
+    case: tuple[list[Object], str], style: Style
+) -> None:
+    expressions, wanted = case
+    revisions = [revision(1, channel="stable"), revision(2, channel="beta"), revision(3, channel="dev"), revision(4)]
+    selector = {"matchExpressions": expressions}
+    own = chosen(xr(style, compositionRevisionSelector=selector), *revisions, style=style)
+    assert (own.name, own.resolved_selector, own.write_selector) == (wanted, {"matchLabels": {}, **selector}, None)
+    default = chosen(xr(style), *revisions, xrd={"defaultCompositionRevisionSelector": selector}, style=style)
+    assert (default.name, default.write_selector) == (wanted, {"matchLabels": {}, **selector})
+
+
+def test_labels_and_expressions_must_both_hold() -> None:
+    selector = {**STABLE, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["free"]}]}
+    obj = xr(compositionRevisionSelector=selector)
+    tiers = revision(1, channel="stable", tier="paid"), revision(2, channel="stable", tier="free"), revision(3)
+    assert chosen(obj, *tiers).name == "gcp-1"
+    with pytest.raises(NoRevision, match=re.escape("channel=stable,tier notin (free)")) as error:
+        chosen(obj, *tiers[1:])
+    assert '"gcp-2" is not tier notin (free)' in str(error.value)
+
+
+def test_other_expressions_count_as_another_selector_of_a_manual_xr() -> None:
+    first = {"matchExpressions": [{"key": "channel", "operator": "In", "values": ["stable"]}]}
+    second = {"matchExpressions": [{"key": "channel", "operator": "In", "values": ["dev"]}]}
+    obj = manual(compositionRevisionSelector=second, compositionRevisionRef=ref("gcp-1"))
+    both = revision(1, channel="stable"), revision(2, channel="dev")
+    assert chosen(obj, *both, last=second).name == "gcp-1"
+    assert chosen(obj, *both, last=first).name == "gcp-2"
+
+
+@pytest.mark.parametrize(
+    "expression", [{"key": "channel", "operator": "Like"}, {"key": "channel", "operator": "In", "values": []}]
+)
+def test_an_expression_that_means_nothing_is_an_error_that_says_so(expression: Object) -> None:
+    obj = xr(compositionRevisionSelector={"matchExpressions": [expression]})
+    with pytest.raises(NoRevision, match="the selector of composition revisions is not valid"):
+        chosen(obj, revision(1, channel="stable"))
 
 
 @pytest.mark.parametrize("policy", ["Automatic", "Manual"])

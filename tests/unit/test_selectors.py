@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planform.machinery.selectors import (
+from planform.apimachinery.selectors import (
     EVERYTHING,
     NOTHING,
     FieldSelector,

@@ -16,13 +16,13 @@ import orjson
 import pytest
 
 from planform.api.kinds import GroupVersionKind
-from planform.apiserver import applies, writes
-from planform.apiserver.admission import Admission
+from planform.apimachinery.merging import share_unchanged
+from planform.apiserver.admission.chain import Admission
 from planform.apiserver.local import LocalClient
+from planform.apiserver.verbs import applies, writes
 from planform.client.protocol import Patch, PatchType
 from planform.clock import VirtualClock
 from planform.errors import ApiError
-from planform.machinery.merging import share_unchanged
 from planform.store import Key
 from tests.harness.embedded import Embedded, embedded_engine, version, widget_crd
 
@@ -101,9 +101,9 @@ class Author:
     def some(self, fields: Object) -> Object:
         return {name: value for name, value in fields.items() if self.draw.random() < 0.6}
 
-    def spec(self, most: int) -> Object:
+    def spec(self, maximum: int) -> Object:
         return {
-            name: self.value(name) for name in self.draw.sample(list(spec(tight=False)), self.draw.randint(0, most))
+            name: self.value(name) for name in self.draw.sample(list(spec(tight=False)), self.draw.randint(0, maximum))
         }
 
     def metadata(self) -> Object:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from planform.builtin import find_builtin_name
-from planform.controllers.shipped_functions import BuiltInUse, difference, stand_in
+from planform.features import BuiltInUse
 from planform.packages.endpoints import RUNTIME_ANNOTATION
+from planform.packages.shipped_functions import difference, stand_in
 
 HOME = "registry.example.org/crossplane-contrib/function-go-templating"
 DIGEST = "sha256:" + "0" * 64

@@ -12,7 +12,7 @@ import pytest
 from planform.clock import VirtualClock
 from planform.errors import StoreClosed, StoreFailed
 from planform.store import Change, ChangeType, Compacted, Entry, HistoryLimits, Key, Store, Write, open_store
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 
 def key(name: str, namespace: str = "default", resource: str = "widgets.example.org") -> Key:
@@ -302,7 +302,7 @@ async def test_a_key_that_cannot_be_stored_fails_its_batch_and_no_later_one(stor
 
 
 async def test_metrics_tell_commits_and_objects() -> None:
-    metrics = Registry()
+    metrics = MetricsRegistry()
     async with await open_store(None, clock=VirtualClock(), metrics=metrics) as store:
         await fill(store, key("a"), key("b"))
         text = metrics.render()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planform.machinery.patches import MalformedPatch, json_equal, merge_patch
-from planform.machinery.strategic import strategic_merge
+from planform.apimachinery.patches import MalformedPatch, json_equal, merge_patch
+from planform.apimachinery.strategic import strategic_merge
 
 CONTAINER = {
     "properties": {

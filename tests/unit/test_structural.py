@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planform.machinery.structural import field_path, structural_errors
+from planform.apimachinery.structural import field_path, structural_errors
 
 Json = dict[str, Any]
 TEXT: Json = {"type": "string"}

@@ -10,8 +10,8 @@ import pytest
 
 from planform.api.builtin import BUILTIN_KINDS
 from planform.api.kinds import Kind, gvk
-from planform.apiserver import tables
-from planform.apiserver.registry import PrinterColumn
+from planform.apiserver.crds.registry import PrinterColumn
+from planform.apiserver.wire import tables
 from planform.errors import BadRequest
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -19,9 +19,9 @@ from planform.errors import UsageError
 from planform.telemetry.logs import fields, set_up_logging
 from planform.telemetry.looplag import LoopLag
 from planform.telemetry.masking import MASK, SecretMask
-from planform.telemetry.metrics import MAX_SERIES, Registry
+from planform.telemetry.metrics import MAX_SERIES, MetricsRegistry
 from planform.telemetry.tracing import (
-    PassTracer,
+    PropagatingTracer,
     SpanContext,
     TelemetryTracer,
     format_traceparent,
@@ -33,7 +33,7 @@ TRACE = SpanContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", True
 
 
 def test_metrics_render_as_prometheus_text() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     registry.counter("runs_total", "Runs.", ["controller"]).labels('a"\\\n').inc(2)
     registry.gauge("depth", "Line one\nline two.").labels().set(1.5)
     took = registry.histogram("took_seconds", "Time.", buckets=[0.1, 1]).labels()
@@ -49,7 +49,7 @@ def test_metrics_render_as_prometheus_text() -> None:
 
 
 def test_openmetrics_names_the_family_of_a_counter_without_total_and_ends_with_eof() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     registry.counter("runs_total", "Runs.").labels().inc()
     assert registry.render(openmetrics=True) == "# HELP runs Runs.\n# TYPE runs counter\nruns_total 1\n# EOF\n"
 
@@ -58,13 +58,13 @@ def test_openmetrics_names_the_family_of_a_counter_without_total_and_ends_with_e
     ("value", "text"), [(math.inf, "+Inf"), (-math.inf, "-Inf"), (math.nan, "NaN"), (1e300, "1e+300")]
 )
 def test_extreme_values_have_their_own_spelling(value: float, text: str) -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     registry.gauge("g", "G.").labels().set(value)
     assert registry.render().splitlines()[-1] == f"g {text}"
 
 
 def test_one_name_is_one_metric() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     first = registry.counter("runs_total", "Runs.", ["a"])
     assert registry.counter("runs_total", "Runs.", ["a"]) is first
     with pytest.raises(ValueError, match="already a counter"):
@@ -76,13 +76,13 @@ def test_one_name_is_one_metric() -> None:
 @pytest.mark.parametrize("wrong", ["0x", "a-b", ""])
 def test_names_that_prometheus_cannot_read_are_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="not a metric name"):
-        Registry().gauge(wrong, "X.")
+        MetricsRegistry().gauge(wrong, "X.")
     with pytest.raises(ValueError, match="not a label name"):
-        Registry().gauge("x", "X.", [wrong])
+        MetricsRegistry().gauge("x", "X.", [wrong])
 
 
 def test_wrong_use_of_a_metric_is_refused() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     with pytest.raises(ValueError, match="_total"):
         registry.counter("runs", "Runs.")
     with pytest.raises(ValueError, match="cannot go down"):
@@ -96,7 +96,7 @@ def test_wrong_use_of_a_metric_is_refused() -> None:
 
 
 def test_a_flood_of_label_values_cannot_exhaust_memory() -> None:
-    metric = Registry().counter("runs_total", "Runs.", ["key"])
+    metric = MetricsRegistry().counter("runs_total", "Runs.", ["key"])
     for number in range(MAX_SERIES + 50):
         metric.labels(str(number)).inc()
     assert metric.labels("overflow").value == 50
@@ -104,7 +104,7 @@ def test_a_flood_of_label_values_cannot_exhaust_memory() -> None:
 
 
 def test_a_removed_series_is_no_longer_shown() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     metric = registry.gauge("depth", "Depth.", ["controller"])
     metric.labels("gone").set(1)
     metric.remove("gone")
@@ -112,7 +112,7 @@ def test_a_removed_series_is_no_longer_shown() -> None:
 
 
 def test_gauges_are_refreshed_when_somebody_asks() -> None:
-    registry = Registry()
+    registry = MetricsRegistry()
     gauge = registry.gauge("depth", "Depth.").labels()
     registry.before_render(lambda: gauge.inc(2))
     registry.render()
@@ -236,7 +236,7 @@ def test_a_traceparent_is_read_and_written_alike() -> None:
 
 
 def test_without_a_collector_a_trace_passes_through() -> None:
-    tracer = PassTracer()
+    tracer = PropagatingTracer()
     with tracer.span("outer") as outer:
         assert outer.context is None
         with tracer.span("request", parent=TRACE), tracer.span("inner") as inner:
@@ -254,7 +254,7 @@ def test_an_endpoint_without_opentelemetry_says_what_to_install(monkeypatch: pyt
 
 
 async def test_a_held_loop_shows_as_lag() -> None:
-    clock, registry = VirtualClock(), Registry()
+    clock, registry = VirtualClock(), MetricsRegistry()
     lag = LoopLag(registry, clock)
     task = asyncio.create_task(lag.run())
     await asyncio.sleep(0)
@@ -271,7 +271,9 @@ async def test_a_held_loop_shows_as_lag() -> None:
 async def test_a_loop_that_computes_little_again_and_again_is_at_rest() -> None:
     clock, calls, computed = VirtualClock(), list[float](), 0.0
     begun = clock.monotonic()
-    lag = LoopLag(Registry(), clock, at_rest=lambda: calls.append(clock.monotonic() - begun), computed=lambda: computed)
+    lag = LoopLag(
+        MetricsRegistry(), clock, when_idle=lambda: calls.append(clock.monotonic() - begun), computed=lambda: computed
+    )
     task = asyncio.create_task(lag.run())
     await asyncio.sleep(0)
     await clock.advance(0.2)
@@ -290,7 +292,7 @@ async def test_a_loop_that_computes_little_again_and_again_is_at_rest() -> None:
 
 
 async def test_a_late_loop_is_probed_more_often() -> None:
-    clock, registry = VirtualClock(), Registry()
+    clock, registry = VirtualClock(), MetricsRegistry()
     task = asyncio.create_task(LoopLag(registry, clock).run())
     await asyncio.sleep(0)
     for _ in range(50):
@@ -303,7 +305,7 @@ async def test_a_late_loop_is_probed_more_often() -> None:
     task.cancel()
 
 
-def _probes(registry: Registry) -> int:
+def _probes(registry: MetricsRegistry) -> int:
     [count] = re.findall(r"planform_event_loop_lag_seconds_count (\d+)", registry.render())
     return int(count)
 

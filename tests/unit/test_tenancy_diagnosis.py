@@ -8,7 +8,7 @@ import pytest
 
 from planform.api.authors import AUTHOR_ANNOTATION
 from planform.api.kinds import Object
-from planform.cli.tenancy_diagnosis import unrecorded, wants_tenants
+from planform.cli.diagnosis.tenancy import unrecorded, wants_tenants
 
 RBAC = "rbac.authorization.k8s.io/v1"
 XRD: Object = {

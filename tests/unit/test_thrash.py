@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planform.clock import VirtualClock
-from planform.controllers.composites.thrash import (
+from planform.xrs.thrash import (
     BURST,
     BURST_PER_RESOURCE,
     COOLDOWN_SECONDS,

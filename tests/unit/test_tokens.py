@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planform.api.kinds import Object
-from planform.apiserver.jws import BadToken, SigningKey
-from planform.apiserver.pki import PkiError
-from planform.apiserver.tokens import ISSUER, BoundObject, ServiceAccountTokens, TokenRequestSpec
+from planform.apiserver.auth.jws import BadToken, SigningKey
+from planform.apiserver.auth.pki import PkiError
+from planform.apiserver.auth.tokens import ISSUER, BoundObject, ServiceAccountTokens, TokenRequestSpec
 from planform.clock import VirtualClock
 from planform.errors import BadRequest, Conflict, Invalid, NotFound
 from planform.store import Key, Store, open_store

@@ -15,31 +15,31 @@ import pytest
 from click.testing import CliRunner, Result
 
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.apiserver.authentication import Authentication
-from planform.apiserver.bootstrap import ensure_bootstrap
-from planform.apiserver.documents import Documents
+from planform.apimachinery import yaml_loader
+from planform.apiserver.auth.authentication import Authentication
+from planform.apiserver.auth.bootstrap import ensure_bootstrap
+from planform.apiserver.auth.pki import Pki
+from planform.apiserver.auth.rbac import Rbac
+from planform.apiserver.auth.reviews import Reviews
+from planform.apiserver.auth.tokens import ServiceAccountTokens
 from planform.apiserver.engine import open_engine
-from planform.apiserver.handler import Handler, refusal
 from planform.apiserver.local import LocalClient
-from planform.apiserver.pki import Pki
-from planform.apiserver.rbac import Rbac
-from planform.apiserver.requests import MASTERS, Attributes, User
-from planform.apiserver.reviews import Reviews
-from planform.apiserver.routes import OtherPath
-from planform.apiserver.tokens import ServiceAccountTokens
-from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer
-from planform.cli.drawing import as_dot, as_text, as_value, shortened
+from planform.apiserver.verbs.requests import MASTERS, Attributes, User
+from planform.apiserver.wire.handler import Handler, refusal
+from planform.apiserver.wire.http import HttpRequest, HttpResponse, HttpServer
+from planform.apiserver.wire.nonresource import NonResourceEndpoints
+from planform.apiserver.wire.routes import OtherPath
 from planform.cli.main import root
-from planform.cli.resource_tree import Node, Target
+from planform.cli.objects.drawing import as_dot, as_text, as_value, shortened
+from planform.client.resource_tree import Node, Target
 from planform.clock import SystemClock, VirtualClock
 from planform.errors import Forbidden, NotFound, PlanformError, UsageError
 from planform.journal import Journal, Part, Run, RunRecord, StepRun, open_journal
 from planform.journal.explaining import FieldChange, changes_by_step, field_changes, find_key
-from planform.journal.records import Planned, Read, Rejected, Said
+from planform.journal.records import Planned, Read, Rejected, StepResult
 from planform.journal.serving import PREFIX, answer
-from planform.machinery import yamlish
 from planform.store import open_store
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 CLOCK = VirtualClock()
 Planform = Callable[..., Coroutine[Any, Any, Result]]
@@ -156,7 +156,7 @@ def test_dot_has_a_box_for_each_object_and_a_line_to_each_child() -> None:
 # -- on a control plane
 
 
-class WithRuns(Documents):
+class WithRuns(NonResourceEndpoints):
     """How a control plane serves its journal."""
 
     journal: Journal
@@ -181,7 +181,7 @@ class WatchSeen:
 
 
 @dataclass(frozen=True)
-class Plane:
+class ServedPlane:
     client: LocalClient
     journal: Journal
     kubeconfig: Path
@@ -189,12 +189,12 @@ class Plane:
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
+async def plane(tmp_path: Path) -> AsyncIterator[ServedPlane]:
     clock, seen = SystemClock(), WatchSeen()
     pki = Pki(tmp_path / "pki", clock=clock)
     async with (
         await open_store(None, clock=clock) as store,
-        open_journal(None, clock=CLOCK, metrics=Registry()) as journal,
+        open_journal(None, clock=CLOCK, metrics=MetricsRegistry()) as journal,
     ):
         rbac, core = Rbac(store), open_engine(store, clock)
         client = LocalClient(core)
@@ -215,15 +215,15 @@ async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
         url = f"https://127.0.0.1:{await server.start('127.0.0.1', 0)}"
         for user, groups in (("admin", (MASTERS,)), ("alice", ())):
             credential = pki.issue_client(user, groups, timedelta(hours=1))
-            (tmp_path / user).write_text(yamlish.dump(credential.kubeconfig(url)))
+            (tmp_path / user).write_text(yaml_loader.dump(credential.kubeconfig(url)))
         try:
-            yield Plane(client, journal, tmp_path / "admin", seen.event)
+            yield ServedPlane(client, journal, tmp_path / "admin", seen.event)
         finally:
             await server.stop(grace=0.1)
 
 
 @pytest.fixture
-def planform(plane: Plane) -> Planform:
+def planform(plane: ServedPlane) -> Planform:
     """Runs a command in a thread, against the plane."""
 
     async def run(*words: str, user: str = "admin") -> Result:
@@ -233,13 +233,13 @@ def planform(plane: Plane) -> Planform:
     return run
 
 
-async def config_map(plane: Plane, name: str) -> Object:
+async def config_map(plane: ServedPlane, name: str) -> Object:
     return await plane.client.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
     )
 
 
-async def test_trace_takes_every_spelling_of_a_kind_and_exits_with_0(plane: Plane, planform: Planform) -> None:
+async def test_trace_takes_every_spelling_of_a_kind_and_exits_with_0(plane: ServedPlane, planform: Planform) -> None:
     await config_map(plane, "settings")
     for words in (["cm", "settings"], ["ConfigMap/settings"], ["configmaps", "settings", "-n", "default"]):
         result = await planform("trace", *words)
@@ -247,7 +247,7 @@ async def test_trace_takes_every_spelling_of_a_kind_and_exits_with_0(plane: Plan
         assert result.output.splitlines()[1].split() == ["ConfigMap/settings", "(default)", "-", "-", "-"]
 
 
-async def test_trace_without_a_name_shows_all_of_the_kind(plane: Plane, planform: Planform) -> None:
+async def test_trace_without_a_name_shows_all_of_the_kind(plane: ServedPlane, planform: Planform) -> None:
     for name in ("a", "b"):
         await config_map(plane, name)
     found = json.loads((await planform("trace", "cm", "-o", "json")).output)
@@ -263,7 +263,7 @@ async def test_trace_of_nothing_says_what_is_missing(planform: Planform) -> None
     assert isinstance((await planform("trace", "nothing", "x")).exception, UsageError)
 
 
-async def test_a_watched_trace_ends_when_the_object_is_gone(plane: Plane, planform: Planform) -> None:
+async def test_a_watched_trace_ends_when_the_object_is_gone(plane: ServedPlane, planform: Planform) -> None:
     obj = await config_map(plane, "short-lived")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(planform("trace", "cm", "short-lived", "--watch"))
@@ -298,7 +298,7 @@ def run_of(uid: str, **fields: Any) -> Run:
         added=("data", "logs"),
         composite=Part({}),
         resources={"data": bucket(region="eu"), "logs": bucket(region="eu", size=1)},
-        results=(Said(severity="Normal", message="made two", reason="Made"),),
+        results=(StepResult(severity="Normal", message="made two", reason="Made"),),
     )
     change = StepRun(
         step="change",
@@ -422,7 +422,7 @@ logs
 @pytest.fixture
 async def file(tmp_path: Path) -> Path:
     path = tmp_path / "journal.db"
-    async with open_journal(path, clock=CLOCK, metrics=Registry()) as journal:
+    async with open_journal(path, clock=CLOCK, metrics=MetricsRegistry()) as journal:
         journal.record(RunRecord(run_of("u")))
         journal.record(RunRecord(run_of("other", name="broken", failure="step broke", plan=None)))
     return path
@@ -479,7 +479,7 @@ def test_a_failed_run_is_told_with_its_error(file: Path) -> None:
     assert "outcome    step broke" in explain("configmaps/broken", "-n", "default", "--journal", str(file)).output
 
 
-async def test_explain_run_asks_the_control_plane(plane: Plane, planform: Planform) -> None:
+async def test_explain_run_asks_the_control_plane(plane: ServedPlane, planform: Planform) -> None:
     obj = await config_map(plane, "app")
     refused = await planform("explain-run", "cm", "app")
     assert "holds no run" in str(refused.exception)
@@ -493,7 +493,7 @@ async def test_explain_run_asks_the_control_plane(plane: Plane, planform: Planfo
     assert [each["trigger"] for each in listed] == ["a newer one", "the XR changed"]
 
 
-async def test_a_trace_of_an_xr_shows_which_revision_ran_each_step(plane: Plane, planform: Planform) -> None:
+async def test_a_trace_of_an_xr_shows_which_revision_ran_each_step(plane: ServedPlane, planform: Planform) -> None:
     obj = await config_map(plane, "app")
     plane.journal.record(RunRecord(run_of(obj["metadata"]["uid"])))
     code, body = await answer(plane.journal, f"/planform/v1/runs/{obj['metadata']['uid']}/steps", {})
@@ -503,7 +503,7 @@ async def test_a_trace_of_an_xr_shows_which_revision_ran_each_step(plane: Plane,
     assert "pipeline" not in json.loads((await planform("trace", "cm", "app", "-o", "json")).output), "it is no XR"
 
 
-async def test_runs_are_for_those_whom_rbac_lets_read_them(plane: Plane, planform: Planform) -> None:
+async def test_runs_are_for_those_whom_rbac_lets_read_them(plane: ServedPlane, planform: Planform) -> None:
     obj = await config_map(plane, "app")
     plane.journal.record(RunRecord(run_of(obj["metadata"]["uid"])))
     role: Object = {

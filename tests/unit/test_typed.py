@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planform.machinery.typed import DEDUCED, TypedError, TypeNode, compile_type, type_errors
+from planform.apimachinery.typed import DEDUCED, TypedError, TypeNode, compile_type, type_errors
 
 TEXT = {"type": "string"}
 

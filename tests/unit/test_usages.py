@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.composition.usages import (
+from planform.usages.usages import (
     IN_USE_LABEL,
     UsageIndex,
     UsageInvalid,

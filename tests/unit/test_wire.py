@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
+from planform.apiserver.wire.http import HttpRequest, HttpResponse, HttpServer, Limits
 
 
 def refusal(code: int, text: str) -> HttpResponse:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from planform.machinery import yamlish
+from planform.apimachinery import yaml_loader
 from planform.packages.blobs import BlobStore, Image, store_image
 from planform.packages.building import Program, Source, assemble, file_name, read_source
 from planform.packages.errors import BuildFailed, InvalidPackage
@@ -70,8 +70,8 @@ def project(tmp_path: Path) -> Path:
     root = tmp_path / "package"
     (root / "input").mkdir(parents=True)
     (root / "examples").mkdir()
-    (root / "crossplane.yaml").write_text(yamlish.dump(FUNCTION_META))
-    (root / "input" / "crd.yaml").write_text("---\n" + yamlish.dump(crd()) + "---\n# nothing\n")
+    (root / "crossplane.yaml").write_text(yaml_loader.dump(FUNCTION_META))
+    (root / "input" / "crd.yaml").write_text("---\n" + yaml_loader.dump(crd()) + "---\n# nothing\n")
     (root / "examples" / "xr.yaml").write_text("apiVersion: example.org/v1\nkind: Greeting\nmetadata: {name: ada}\n")
     return root
 
@@ -233,7 +233,7 @@ def test_dependencies_are_read_in_both_spellings() -> None:
 
 
 def test_a_function_cannot_bring_an_xrd(project: Path) -> None:
-    (project / "xrd.yaml").write_text(yamlish.dump(XRD))
+    (project / "xrd.yaml").write_text(yaml_loader.dump(XRD))
     with pytest.raises(InvalidPackage, match="a Function cannot bring CompositeResourceDefinition"):
         read_source(project)
     assert read_source(project, ignore=["xrd.yaml"]).package.name == "function-greet"

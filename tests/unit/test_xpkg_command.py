@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planform.cli.xpkg import package_object
+from planform.cli.packages.xpkg import package_object
 from planform.errors import UsageError
 from planform.packages.blobs import BlobStore
 from planform.packages.references import package_name, parse_reference

@@ -46,6 +46,6 @@ __all__ = [
 
 def serve(function: Function) -> None:
     """Serve a function as the command line of this process says. Call it under `if __name__ == "__main__"`."""
-    from planform_sdk.__main__ import serve as serve_as_told
+    from planform_sdk.__main__ import serve as serve_with_options
 
-    serve_as_told(function)
+    serve_with_options(function)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from planform_sdk.failures import traceback_text, where_raised
 from planform_sdk.functions import Function
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _load_module(where: str) -> ModuleType:
         spec.loader.exec_module(module)
         return module
     except ModuleNotFoundError as error:
-        raise UnknownFunction(f'cannot import "{where}": {error}') from error
+        raise UnknownFunction(f'cannot import "{where}": {error}{where_raised(error)}') from error
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -120,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         function = load(options.function)
     except UnknownFunction as error:
         raise SystemExit(f"error: {error}") from error
+    except Exception as error:  # whatever the author's module does when it is imported
+        raise SystemExit(f"error: cannot import {options.function}\n{traceback_text(error)}") from error
     _serve(function, options)
 
 

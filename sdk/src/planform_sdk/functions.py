@@ -20,6 +20,7 @@ from typing import Any, overload
 
 import msgspec
 
+from planform_sdk.failures import TRACEBACK, traceback_text, where_raised
 from planform_sdk.request import Request
 from planform_sdk.resource import copy_object
 from planform_sdk.response import DEFAULT_TTL, Response
@@ -83,7 +84,10 @@ class Function:
         except Exception as error:
             logger.exception("function failed", extra={"function": self.name, "tag": request.meta.tag})
             response.undo()
-            response.fatal(f'function "{self.name}" failed: {_one_line(error)}', reason="FunctionFailed")
+            message = f'function "{self.name}" failed: {_one_line(error)}{where_raised(error)}'
+            response.fatal(message, reason="FunctionFailed")
+            # Callers stop at the fatal result, so this one becomes no event: it is for whoever looks at the answer.
+            response.normal(traceback_text(error), reason=TRACEBACK)
         return response.to_plain()
 
     async def _handle(self, request: RunFunctionRequest, response: Response) -> None:

@@ -23,8 +23,8 @@ K = TypeVar("K", bound=Hashable)
 
 _DOUBLE: Final = Packer("<d")
 _INT_LIMIT: Final = 2.0**63
-_LONGEST_REMEMBERED: Final = 96
-_MOST_REMEMBERED: Final = 16384
+_MAX_REMEMBERED_LENGTH: Final = 96
+_MAX_REMEMBERED: Final = 16384
 
 # First bytes of the fields of a google.protobuf.Value, and of a map or list entry: (number << 3) | wire type.
 _NULL, _NUMBER, _STRING, _BOOL, _STRUCT, _LIST, _ENTRY = 0x08, 0x11, 0x1A, 0x20, 0x2A, 0x32, 0x0A
@@ -154,8 +154,8 @@ class _Writer:
                 entry = entries.get((key, item, kind))
                 if entry is None:
                     entry = self.entry(key, item)
-                    if len(entry) <= _LONGEST_REMEMBERED:
-                        if len(entries) >= _MOST_REMEMBERED:
+                    if len(entry) <= _MAX_REMEMBERED_LENGTH:
+                        if len(entries) >= _MAX_REMEMBERED:
                             entries.clear()
                         entries[key, item, kind] = entry
                 parts.append(entry)
@@ -174,7 +174,7 @@ class _Writer:
         if data is None:
             name = key.encode() if type(key) is str else str(key).encode()
             data = b"\x0a" + _varint(len(name)) + name + b"\x12"
-            if len(self._keys) >= _MOST_REMEMBERED:
+            if len(self._keys) >= _MAX_REMEMBERED:
                 self._keys.clear()
             self._keys[key] = data
         return data
@@ -226,7 +226,7 @@ class _Reader:
             stop = at + size
             if stop > end:
                 raise _Unusual
-            entry = data[at:stop] if size <= _LONGEST_REMEMBERED else None
+            entry = data[at:stop] if size <= _MAX_REMEMBERED_LENGTH else None
             if entry is not None and (known := entries.get(entry)) is not None:
                 result[known[0]] = known[1]
                 at = stop
@@ -244,7 +244,7 @@ class _Reader:
             value = self._value(data, start, stop)
             result[key] = value
             if entry is not None and type(value) in _SCALARS:
-                if len(entries) >= _MOST_REMEMBERED:
+                if len(entries) >= _MAX_REMEMBERED:
                     entries.clear()
                 entries[entry] = key, value
             at = stop

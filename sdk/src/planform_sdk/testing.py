@@ -35,7 +35,7 @@ from planform_sdk.types import (
 )
 from planform_sdk.wire import Codec
 
-MOST_CALLS = 6  # one, and five more while the requirements change
+MAX_CALLS = 6  # one, and five more while the requirements change
 
 Simulation = Callable[[str, Object, int], Object | None]
 
@@ -211,7 +211,7 @@ def _resources(given: Mapping[str, Object | Resource] | None) -> ResourceMap:
 
 async def _run(function: Function, given: RunFunctionRequest, cluster: Sequence[Object] | None) -> RunFunctionResponse:
     codec = Codec()
-    for _ in range(MOST_CALLS):
+    for _ in range(MAX_CALLS):
         sent = codec.decode_request(codec.encode_request(given))
         response = codec.decode_response(codec.encode_response(await function.run(sent)))
         if cluster is None or any(each.severity is Severity.FATAL for each in response.results):
@@ -224,7 +224,7 @@ async def _run(function: Function, given: RunFunctionRequest, cluster: Sequence[
             return response
         given.required_resources, given.extra_resources = found, extra
         given.context = response.context
-    raise DidNotConverge(f'function "{function.name}" required something new in each of {MOST_CALLS} calls')
+    raise DidNotConverge(f'function "{function.name}" required something new in each of {MAX_CALLS} calls')
 
 
 def _find(selector: ResourceSelector, cluster: Sequence[Object]) -> list[Resource]:

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from planform.api.kinds import Object
-from planform.api.names import BLUEPRINTS_GROUP, EXTENSIONS_GROUP, OPERATIONS_GROUP
+from planform.api.annotations import annotation
+from planform.api.metadata import namespace_of
+from planform.api.names import BLUEPRINTS_GROUP, EXTENSIONS_GROUP, OPERATIONS_GROUP, ROLLOUT_GROUP
 
 AUTHOR_ANNOTATION: Final = "planform.dev/author"
 SERVICE_ACCOUNT_ANNOTATION: Final = "planform.dev/service-account"
@@ -22,6 +23,7 @@ AUTHORED: Final[Mapping[str, frozenset[str]]] = {
     EXTENSIONS_GROUP: frozenset({"Composition", "CompositionRevision"}),
     OPERATIONS_GROUP: frozenset({"Operation", "CronOperation", "WatchOperation"}),
     BLUEPRINTS_GROUP: frozenset({"Blueprint", "ActionSet"}),
+    ROLLOUT_GROUP: frozenset({"Preview", "Rollout", "RolloutPolicy"}),
 }
 """The kinds whose objects act, by group."""
 
@@ -71,7 +73,7 @@ def service_account_of(obj: Mapping[str, Any], namespace: str = "") -> tuple[str
     if not text:
         return None
     where, slash, name = text.partition("/")
-    return (where, name) if slash else (namespace or str((obj.get("metadata") or {}).get("namespace") or ""), where)
+    return (where, name) if slash else (namespace or namespace_of(obj), where)
 
 
 def service_account(namespace: str, name: str) -> Author:
@@ -88,23 +90,7 @@ def as_service_account(author: Author) -> tuple[str, str] | None:
     return namespace, name
 
 
-def annotation(obj: Mapping[str, Any] | None, name: str) -> str:
-    return str((((obj or {}).get("metadata") or {}).get("annotations") or {}).get(name) or "")
-
-
 def authority_annotations(obj: Mapping[str, Any]) -> dict[str, str]:
     """The annotations that an object made from this one, as a revision is, has to carry."""
     found = {name: annotation(obj, name) for name in (AUTHOR_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION)}
     return {name: value for name, value in found.items() if value}
-
-
-def set_annotation(obj: Object, name: str, value: str) -> None:
-    """Set an annotation, or remove it; the map is replaced, since the stored object may share it."""
-    metadata = obj["metadata"]
-    annotations = {key: each for key, each in (metadata.get("annotations") or {}).items() if key != name}
-    if value:
-        annotations[name] = value
-    if annotations:
-        metadata["annotations"] = annotations
-    else:
-        metadata.pop("annotations", None)

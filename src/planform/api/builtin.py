@@ -21,7 +21,7 @@ from typing import Any, Final
 import orjson
 
 from planform.api.kinds import GroupVersionKind, Kind
-from planform.machinery.kubeproto import MessageTable
+from planform.apimachinery.kubeproto import MessageTable
 
 Schema = Mapping[str, Any]
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-Object = dict[str, Any]
-"""One decoded instance: a JSON-shaped dict with apiVersion, kind and metadata."""
+from planform.apimachinery.objects import Object as Object
 
 
 class GroupVersionKind(NamedTuple):

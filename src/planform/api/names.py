@@ -12,7 +12,10 @@ PROTECTION_GROUP: Final = "protection.crossplane.io"
 OPERATIONS_GROUP: Final = "ops.crossplane.io"
 NOP_GROUP: Final = "nop.crossplane.io"
 BLUEPRINTS_GROUP: Final = "cr.kanister.io"
+JOURNAL_GROUP: Final = "journal.planform.dev"
+ROLLOUT_GROUP: Final = "rollout.planform.dev"
 
+JOURNAL_REVIEW: Final = GroupVersionKind(JOURNAL_GROUP, "v1alpha1", "JournalReview")
 XRD: Final = GroupVersionKind(EXTENSIONS_GROUP, "v2", "CompositeResourceDefinition")
 COMPOSITION: Final = GroupVersionKind(EXTENSIONS_GROUP, "v1", "Composition")
 COMPOSITION_REVISION: Final = GroupVersionKind(EXTENSIONS_GROUP, "v1", "CompositionRevision")
@@ -42,6 +45,13 @@ BLUEPRINT: Final = GroupVersionKind(BLUEPRINTS_GROUP, "v1alpha1", "Blueprint")
 ACTION_SET: Final = GroupVersionKind(BLUEPRINTS_GROUP, "v1alpha1", "ActionSet")
 PROFILE: Final = GroupVersionKind(BLUEPRINTS_GROUP, "v1alpha1", "Profile")
 
+PREVIEW: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "Preview")
+PREVIEW_REPORT: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "PreviewReport")
+CHANGE_WINDOW: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "ChangeWindow")
+ROLLOUT_POLICY: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "RolloutPolicy")
+ROLLOUT: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "Rollout")
+ROLLOUT_ACTION: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "RolloutAction")
+
 CRD: Final = GroupVersionKind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 SECRET: Final = GroupVersionKind("", "v1", "Secret")
 EVENT: Final = GroupVersionKind("", "v1", "Event")
@@ -62,6 +72,7 @@ DEFINED_FINALIZER: Final = "defined.apiextensions.crossplane.io"
 OFFERED_FINALIZER: Final = "offered.apiextensions.crossplane.io"
 USAGE_FINALIZER: Final = "usage.apiextensions.crossplane.io"
 ACTION_SET_FINALIZER: Final = "planform.dev/actionset"
+ROLLOUT_FINALIZER: Final = "rollout.planform.dev/abort"
 
 COMPOSITE_MANAGER: Final = "apiextensions.crossplane.io/composite"
 CLAIM_MANAGER: Final = "apiextensions.crossplane.io/claim"
@@ -70,10 +81,5 @@ COMPOSITION_HASH_LABEL: Final = "crossplane.io/composition-hash"
 COMPOSITION_SPEC_HASH_LABEL: Final = "crossplane.io/composition-spec-hash"
 CONNECTION_SECRET_TYPE: Final = "connection.crossplane.io/v1alpha1"
 PACKAGE_LABEL: Final = "pkg.crossplane.io/package"
-
-
-def is_paused(obj: dict[str, object]) -> bool:
-    """Whether the user asked the control plane to leave this object alone."""
-    metadata = obj.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return bool(annotations) and isinstance(annotations, dict) and annotations.get(PAUSED_ANNOTATION) == "true"
+PREVIEW_LABEL: Final = "rollout.planform.dev/preview"
+"""On a PreviewReport: the name of its Preview."""

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import orjson
 
 from planform.api.kinds import Object
-from planform.apiserver import crds
-from planform.apiserver.admission import AdmissionPlugin
-from planform.apiserver.builtin_kinds import builtin_served_kinds
-from planform.apiserver.chance import PooledSystemRandom
-from planform.apiserver.core import ConversionWebhooks, Core
-from planform.apiserver.registry import Registry
+from planform.apiserver.admission.chain import AdmissionPlugin
+from planform.apiserver.crds import definitions
+from planform.apiserver.crds.builtin_kinds import builtin_served_kinds
+from planform.apiserver.crds.registry import KindRegistry
+from planform.apiserver.random_bytes import PooledSystemRandom
+from planform.apiserver.verbs.core import ConversionWebhooks, Core
 from planform.clock import Clock
 from planform.store import Change, ChangeType, Store
 
@@ -31,10 +31,10 @@ def open_engine(
     webhooks: ConversionWebhooks | None = None,
 ) -> Core:
     """Serve the built-in kinds and every established CRD of the store, now and from now on."""
-    registry = Registry()
+    registry = KindRegistry()
     registry.add(builtin_served_kinds(clock.now))
     follower = _CrdFollower(registry)
-    for _, entry in store.list(crds.RESOURCE):
+    for _, entry in store.list(definitions.RESOURCE):
         follower.take(orjson.loads(entry.value), entry.rv)
     store.subscribe(follower.changed)
     return Core(store, registry, clock, rng or PooledSystemRandom(), admission, webhooks)
@@ -52,13 +52,13 @@ class _Taken(NamedTuple):
 class _CrdFollower:
     """Keeps the registry equal to the established CRDs of the committed store."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: KindRegistry) -> None:
         self._registry = registry
         self._taken: dict[str, _Taken] = {}
 
     def changed(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            if change.key.resource != crds.RESOURCE:
+            if change.key.resource != definitions.RESOURCE:
                 continue
             if change.type is ChangeType.DELETED:
                 self._forget(change.key.name)
@@ -67,7 +67,7 @@ class _CrdFollower:
 
     def take(self, crd: Object, rv: int) -> None:
         name = crd["metadata"]["name"]
-        if not crds.is_established(crd):
+        if not definitions.is_established(crd):
             self._forget(name)
             return
         before = self._taken.get(name)
@@ -77,7 +77,7 @@ class _CrdFollower:
         if taken == before:
             return
         try:
-            kinds = crds.served_kinds(crd, since)
+            kinds = definitions.served_kinds(crd, since)
         except (KeyError, TypeError, StopIteration):
             log.exception("cannot serve a CRD", extra={"crd": name})
             return

@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
-from planform.apiserver import applies, deletes, reads, staging, subresources, writes
-from planform.apiserver.core import Core, decode_any
-from planform.apiserver.registry import ServedKind
-from planform.apiserver.requests import CONTROL_PLANE, Preconditions, Request, Selection, User
-from planform.client.own_writes import note_write
+from planform.apiserver.crds.registry import ServedKind
+from planform.apiserver.verbs import applies, deletes, reads, staging, subresources, writes
+from planform.apiserver.verbs.core import Core, decode_any
+from planform.apiserver.verbs.requests import CONTROL_PLANE, Preconditions, Request, Selection, User
 from planform.client.protocol import ObjectList, Patch, Propagation, Watch, WatchEvent
+from planform.client.written_versions import note_written_version
 from planform.errors import BadRequest
 
 
@@ -38,6 +38,10 @@ class LocalClient:
         if subresource not in ("", "status"):
             return await subresources.get(self._core, served, namespace, name, subresource)
         return await reads.get_object(self._core, served, namespace, name)
+
+    async def get_bytes(self, gvk: GroupVersionKind, name: str, *, namespace: str = "") -> bytes:
+        """The object as it is stored, in the version asked for."""
+        return await reads.get(self._core, self._core.registry.find(gvk), namespace, name)
 
     async def list(
         self,
@@ -158,7 +162,7 @@ class LocalClient:
             return None
         left = _decoded(deleted.value)
         if not dry_run:
-            note_write(left)
+            note_written_version(left)
         return left
 
     async def delete_collection(
@@ -206,7 +210,7 @@ def _copy(value: Any) -> Any:
 def _answer(written: staging.Written, *, dry_run: bool) -> Object:
     obj = _decoded(written.value) if written.object is None else written.object
     if not dry_run:
-        note_write(obj)
+        note_written_version(obj)
     return obj
 
 

@@ -16,7 +16,7 @@ from planform.blueprints.catalogue import Chosen, FunctionWarning
 from planform.blueprints.contract import Progress
 from planform.blueprints.errors import OutputInvalid, PhaseFailed
 from planform.blueprints.model import digest_of
-from planform.blueprints.planning import PlannedAction, Trouble
+from planform.blueprints.planning import ActionError, PlannedAction
 
 PENDING: Final = "pending"
 RUNNING: Final = "running"
@@ -25,11 +25,11 @@ COMPLETE: Final = "complete"
 STATES: Final = (PENDING, RUNNING, FAILED, COMPLETE)
 OVER: Final = (FAILED, COMPLETE)
 
-MOST_OUTPUT: Final = 512 << 10
-MOST_STATUS: Final = 1 << 20
-MOST_WARNINGS: Final = 50
-MOST_ERRORS: Final = 50
-_LONGEST_MESSAGE: Final = 4096
+MAX_OUTPUT: Final = 512 << 10
+MAX_STATUS: Final = 1 << 20
+MAX_WARNINGS: Final = 50
+MAX_ERRORS: Final = 50
+_MAX_MESSAGE_LENGTH: Final = 4096
 
 _BYTES: Final = {
     "uploaded": "sizeUploadedB",
@@ -44,7 +44,7 @@ DEFER: Final = -1
 
 
 class RunStatus:
-    """A status in the hands of its run. `now` gives the time as statuses write it."""
+    """A status that only its run changes. `now` gives the time as statuses write it."""
 
     def __init__(self, wire: Object, now: Callable[[], str]) -> None:
         self.wire = wire
@@ -69,7 +69,7 @@ class RunStatus:
         entry["state"] = RUNNING
         entry["attempts"] = attempt
         if attempt == 1:
-            self._say_progress(entry, {"progressPercent": "0"})
+            self._set_progress(entry, {"progressPercent": "0"})
         self._changed()
 
     def phase_complete(self, action: int, phase: int, output: Mapping[str, Any] | None) -> None:
@@ -77,7 +77,7 @@ class RunStatus:
         entry["state"] = COMPLETE
         if output:
             entry["output"] = dict(output)
-        self._say_progress(entry, {"progressPercent": "100"})
+        self._set_progress(entry, {"progressPercent": "100"})
         self._changed()
 
     def phase_failed(self, action: int, phase: int) -> None:
@@ -89,12 +89,12 @@ class RunStatus:
         entry = self.phase(action, phase)
         if entry["state"] != RUNNING:
             return False
-        said: Object = {} if progress.percent is None else {"progressPercent": str(progress.percent)}
+        fields: Object = {} if progress.percent is None else {"progressPercent": str(progress.percent)}
         for name, wire in _BYTES.items():
             value = getattr(progress, name)
             if value is not None:
-                said[wire] = int(value)
-        if not self._say_progress(entry, said):
+                fields[wire] = int(value)
+        if not self._set_progress(entry, fields):
             return False
         self._changed()
         return True
@@ -103,16 +103,16 @@ class RunStatus:
         self.action(action)["artifacts"] = dict(artifacts)
         self._changed()
 
-    def trouble(self, trouble: Trouble) -> None:
+    def add_error(self, action_error: ActionError) -> None:
         """Keep an error beside those before it; the first one is `error`."""
-        message = message_of(trouble.error)[:_LONGEST_MESSAGE]
-        entry = {"reason": trouble.error.reason, "message": message}
-        if trouble.action:
-            entry["action"] = trouble.action
-        if trouble.phase:
-            entry["phase"] = trouble.phase
+        message = message_of(action_error.error)[:_MAX_MESSAGE_LENGTH]
+        entry = {"reason": action_error.error.reason, "message": message}
+        if action_error.action:
+            entry["action"] = action_error.action
+        if action_error.phase:
+            entry["phase"] = action_error.phase
         errors = self.wire.setdefault("errors", [])
-        if entry not in errors and len(errors) < MOST_ERRORS:
+        if entry not in errors and len(errors) < MAX_ERRORS:
             errors.append(entry)
         self.wire.setdefault("error", {"message": message})
         self._changed()
@@ -138,7 +138,7 @@ class RunStatus:
         """Keep a warning once for each action, function and code; False if it is known or too much."""
         warnings = self.wire.setdefault("warnings", [])
         same = {"code": warning.code, "function": warning.function, "version": warning.version, "action": action}
-        if any(same.items() <= each.items() for each in warnings) or len(warnings) >= MOST_WARNINGS:
+        if any(same.items() <= each.items() for each in warnings) or len(warnings) >= MAX_WARNINGS:
             return False
         more = {
             "phase": phase,
@@ -154,11 +154,11 @@ class RunStatus:
 
     def fits(self) -> bool:
         """Whether an object with this status can be stored."""
-        return len(orjson.dumps(self.wire)) <= MOST_STATUS
+        return len(orjson.dumps(self.wire)) <= MAX_STATUS
 
-    def _say_progress(self, entry: Object, said: Object) -> bool:
+    def _set_progress(self, entry: Object, fields: Object) -> bool:
         before = entry.get("progress") or {}
-        after = {**before, **said}
+        after = {**before, **fields}
         if {**before, "lastTransitionTime": ""} == {**after, "lastTransitionTime": ""}:
             return False
         entry["progress"] = {**after, "lastTransitionTime": self._now()}
@@ -168,12 +168,12 @@ class RunStatus:
         self.changes += 1
         progress = self.wire.setdefault("progress", {})
         running = next(self._running(), None)
-        said = {**progress, "percentCompleted": str(self._percent())}
-        said.pop("runningPhase", None)
+        fields = {**progress, "percentCompleted": str(self._percent())}
+        fields.pop("runningPhase", None)
         if running is not None and self.state == RUNNING:
-            said["runningPhase"] = running
-        if said != progress:
-            self.wire["progress"] = {**said, "lastTransitionTime": self._now()}
+            fields["runningPhase"] = running
+        if fields != progress:
+            self.wire["progress"] = {**fields, "lastTransitionTime": self._now()}
 
     def _running(self) -> Iterator[str]:
         for action in self.wire.get("actions") or ():
@@ -211,7 +211,7 @@ def begun(
     return status
 
 
-def refused(spec: Mapping[str, Any], troubles: Sequence[Trouble], now: Callable[[], str]) -> RunStatus:
+def refused(spec: Mapping[str, Any], action_errors: Sequence[ActionError], now: Callable[[], str]) -> RunStatus:
     """The status of an ActionSet of which nothing was started."""
     wire: Object = {
         "state": FAILED,
@@ -227,8 +227,8 @@ def refused(spec: Mapping[str, Any], troubles: Sequence[Trouble], now: Callable[
         ],
     }
     status = RunStatus(wire, now)
-    for trouble in troubles:
-        status.trouble(trouble)
+    for action_error in action_errors:
+        status.add_error(action_error)
     return status
 
 
@@ -281,8 +281,8 @@ def checked_output(output: Any, of: str) -> Object | None:
         encoded = orjson.dumps(output)
     except (TypeError, orjson.JSONEncodeError) as error:
         raise OutputInvalid(f"{of}: the output is not JSON: {error}") from error
-    if len(encoded) > MOST_OUTPUT:
-        raise OutputInvalid(f"{of}: the output has {len(encoded)} bytes, and no more than {MOST_OUTPUT} are kept")
+    if len(encoded) > MAX_OUTPUT:
+        raise OutputInvalid(f"{of}: the output has {len(encoded)} bytes, and no more than {MAX_OUTPUT} are kept")
     kept: Object = orjson.loads(encoded)
     return kept
 

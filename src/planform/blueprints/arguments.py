@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from planform.apimachinery.yaml_loader import YamlError, load
 from planform.blueprints.errors import ArgumentInvalid
-from planform.machinery.yamlish import YamlError, load
 
 _MISSING: Final = object()
 _TRUE: Final = frozenset({"true", "t", "1", "yes", "on"})

@@ -17,7 +17,7 @@ from planform.errors import PlanformError
 
 POLL_SECONDS: Final = 5.0
 """How often a function is asked for its progress that does not tell it by itself."""
-LET_GO_SECONDS: Final = 10.0
+CANCEL_SECONDS: Final = 10.0
 """How long a thread that was told to stop is waited for."""
 
 
@@ -34,12 +34,12 @@ async def call(function: PhaseFunction, context: PhaseContext, args: Arguments, 
             return await _called(run, context, args)
     except TimeoutError as error:
         if deadline is None or context.clock.monotonic() < deadline:
-            raise PhaseFailed(f"{function.title}: {_told(error)}") from error  # a limit of the function's own
+            raise PhaseFailed(f"{function.title}: {_message_of(error)}") from error  # a limit of the function's own
         raise PhaseTimedOut(f"{function.title} took longer than {timeout:g} s") from error
     except PlanformError:
         raise
     except Exception as error:  # whatever a stranger's function raises ends its phase, and nothing else
-        raise PhaseFailed(f"{function.title}: {_told(error)}") from error
+        raise PhaseFailed(f"{function.title}: {_message_of(error)}") from error
     finally:
         context.stop.set()
         if poller is not None:
@@ -90,7 +90,7 @@ async def _in_thread(work: Callable[[], Any], context: PhaseContext) -> Any:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
         context.stop.set()
-        await asyncio.wait([done], timeout=LET_GO_SECONDS)
+        await asyncio.wait([done], timeout=CANCEL_SECONDS)
         if done.done() and not done.cancelled():
             done.exception()  # seen: nobody else will ask
         raise
@@ -108,16 +108,16 @@ async def _poll(ask: Callable[[], Any], context: PhaseContext, clock: Clock) -> 
     while True:
         await clock.sleep(POLL_SECONDS)
         try:
-            said = ask()
-            if isinstance(said, Progress):
+            progress = ask()
+            if isinstance(progress, Progress):
                 if context.on_progress is not None:
-                    context.on_progress(said)
-            elif said is not None:
-                context.progress(float(said))
+                    context.on_progress(progress)
+            elif progress is not None:
+                context.progress(float(progress))
         except Exception as error:  # progress is a comfort: what goes wrong with it ends only itself
-            context.log(f"progress is not known any more: {_told(error)}")
+            context.log(f"progress is not known any more: {_message_of(error)}")
             return
 
 
-def _told(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

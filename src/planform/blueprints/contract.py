@@ -11,7 +11,7 @@
     class Greet:                      # made anew for every phase, so that it may keep things on itself
         async def __call__(self, context: PhaseContext, args: Arguments) -> Output: ...
 
-The decorator only describes: nothing is registered until somebody hands the function, or the module it stands in, to
+The decorator only describes: nothing is registered until somebody gives the function, or the module it stands in, to
 a `PhaseFunctionRegistry`. Without a version it is `v0.0.0`, the version of everything that nobody versioned.
 
 A function may be `async`, and is then cancelled as tasks are; or a plain function, which runs in a thread and looks at
@@ -65,7 +65,7 @@ class ContainerTasks(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class PhaseEnvironment:
     """Where phases run, the same for all of them."""
 
     engine: Engine = "embedded"
@@ -106,7 +106,7 @@ class PhaseContext:
     clock: Clock
     author: Author | None = None
     """With whose rights `client` asks; None with the control plane's own, for an administrator's ActionSet."""
-    here: Surroundings = field(default_factory=Surroundings)
+    here: PhaseEnvironment = field(default_factory=PhaseEnvironment)
     function: str = ""
     version: str = UNVERSIONED
     actionset: str = ""
@@ -175,8 +175,8 @@ class PhaseFunction:
     labels: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
     validate: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
-    """Complaints about arguments that are not rendered yet, beyond which of them are there."""
-    unavailable: Callable[[Surroundings], str] | None = None
+    """Errors about arguments that are not rendered yet, beyond which of them are there."""
+    unavailable: Callable[[PhaseEnvironment], str] | None = None
     """Why it cannot run here, such as a program that is not installed; an empty text if it can."""
 
     @property
@@ -203,7 +203,7 @@ def phase_function(
     labels: Mapping[str, str] | None = None,
     description: str = "",
     validate: Callable[[Mapping[str, Any]], Iterable[str]] | None = None,
-    unavailable: Callable[[Surroundings], str] | None = None,
+    unavailable: Callable[[PhaseEnvironment], str] | None = None,
 ) -> Callable[[F], F]:
     """Declare a callable to be a version of a phase function; it stays what it is. See the head of this module.
 
@@ -231,3 +231,10 @@ def phase_function(
         return implementation
 
     return declare
+
+
+def __getattr__(name: str) -> object:
+    """Plug-ins written before PhaseEnvironment had this name still find it."""
+    if name == "Surroundings":
+        return PhaseEnvironment
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -51,7 +51,7 @@ def answer(
             found = None
     if found is None:
         return _refused(404, "NotFound", f'there is no function "{"/".join(parts[2:])}"')
-    return _told(200, found, headers)
+    return _answer(200, found, headers)
 
 
 def function_list(catalogue: PhaseCatalogue, uses: Uses | None = None) -> list[Object]:
@@ -66,7 +66,7 @@ def _one_version(
     for each in catalogue.describe(name):
         if number is not None and parse_semver(each.version) == number:
             body = {"release": catalogue.release, "function": name, **_version(name, each, uses)}
-            return _told(200, body, headers) if each.state != "removed" else _told(410, _gone(body), headers)
+            return _answer(200, body, headers) if each.state != "removed" else _answer(410, _gone(body), headers)
     return _refused(404, "NotFound", f'function "{name}" has no version "{version}"')
 
 
@@ -85,7 +85,7 @@ def _function(catalogue: PhaseCatalogue, name: str, uses: Uses | None) -> Object
 
 
 def _version(name: str, each: Described, uses: Uses | None) -> Object:
-    told: Object = {"version": each.version, "state": each.state}
+    described: Object = {"version": each.version, "state": each.state}
     more = {
         "since": each.since,
         "deprecatedIn": each.deprecated_in,
@@ -94,10 +94,10 @@ def _version(name: str, each: Described, uses: Uses | None) -> Object:
         "note": each.note,
         "labels": dict(each.labels or {}),
     }
-    told |= {key: value for key, value in more.items() if value}
+    described |= {key: value for key, value in more.items() if value}
     if each.function is not None:
         function = each.function
-        told |= {
+        described |= {
             "requiredArgs": sorted(function.required),
             "arguments": None if function.arguments is None else sorted({*function.arguments} - {*function.required}),
             "engines": list(function.engines),
@@ -105,10 +105,10 @@ def _version(name: str, each: Described, uses: Uses | None) -> Object:
             "description": function.description,
         }
         if function.reads:
-            told["reads"] = dict(function.reads)
+            described["reads"] = dict(function.reads)
     if uses is not None:
-        told["inUseBy"] = dict(uses(name, each.version))
-    return told
+        described["inUseBy"] = dict(uses(name, each.version))
+    return described
 
 
 def _gone(facts: Object) -> Object:
@@ -127,16 +127,16 @@ def _capabilities(each: Described) -> list[str]:
     return ["phase", *(name for name, has in flags.items() if has)]
 
 
-def _told(status: int, body: Object, headers: Mapping[str, str]) -> Answer:
+def _answer(status: int, body: Object, headers: Mapping[str, str]) -> Answer:
     encoded = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     tag = f'"{sha256(encoded).hexdigest()[:32]}"'
-    told = {"etag": tag, "content-type": "application/json", "cache-control": "no-cache"}
+    described = {"etag": tag, "content-type": "application/json", "cache-control": "no-cache"}
     wanted = headers.get("if-none-match", "")
     if status == 200 and (
         wanted.strip() == "*" or tag in (each.strip().removeprefix("W/") for each in wanted.split(","))
     ):
-        return 304, told, b""
-    return status, told, encoded
+        return 304, described, b""
+    return status, described, encoded
 
 
 def _refused(status: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> Answer:

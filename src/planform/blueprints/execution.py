@@ -17,15 +17,15 @@ from planform.blueprints.action_status import (
     COMPLETE,
     DEFER,
     FAILED,
-    MOST_STATUS,
+    MAX_STATUS,
     RUNNING,
     RunStatus,
     checked_output,
     message_of,
 )
 from planform.blueprints.arguments import Arguments, argument_problems
-from planform.blueprints.calling import LET_GO_SECONDS, call
-from planform.blueprints.contract import PhaseContext, PhaseFunction, Progress, Surroundings
+from planform.blueprints.calling import CANCEL_SECONDS, call
+from planform.blueprints.contract import PhaseContext, PhaseEnvironment, PhaseFunction, Progress
 from planform.blueprints.errors import (
     ArgumentInvalid,
     Interrupted,
@@ -36,7 +36,7 @@ from planform.blueprints.errors import (
 )
 from planform.blueprints.model import ActionRequest, ObjectReference, reference_of
 from planform.blueprints.parameters import parameters, phase_root, secret_values
-from planform.blueprints.planning import PlannedAction, PlannedPhase, Trouble
+from planform.blueprints.planning import ActionError, PlannedAction, PlannedPhase
 from planform.blueprints.reading import read_action, read_objects
 from planform.blueprints.rendering import RenderFailed, Templates
 from planform.client.protocol import Client
@@ -59,7 +59,7 @@ class RunLost(Exception):
     """Somebody else runs this ActionSet now: end at once, and write nothing."""
 
 
-Tell = Callable[[Literal["Normal", "Warning"], str, str], None]
+RecordEvent = Callable[[Literal["Normal", "Warning"], str, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +68,10 @@ class RunTools:
 
     client: Client
     clock: Clock
-    here: Surroundings
+    here: PhaseEnvironment
     templates: Templates
     save: Callable[[], Awaitable[None]]
-    tell: Tell
+    record_event: RecordEvent
     log: Callable[[str, str, str], None] = lambda action, phase, line: None
     observe: Callable[[PhaseFunction, str, float], None] = lambda function, outcome, seconds: None
     spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]] = lambda work, name: asyncio.create_task(
@@ -81,6 +81,8 @@ class RunTools:
     rights: Rights = field(default_factory=NoRights)
     whose: Callable[[ActionRequest], Author | None] = lambda request: None
     """With whose rights an action is carried out; None is the control plane's own, for an administrator's."""
+    confirm: Callable[[ActionRequest], Awaitable[None]] | None = None
+    """Asked before each phase; raises if those rights may no longer be used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +120,7 @@ class Run:
         self._flusher: asyncio.Task[None] | None = None
         self.status: RunStatus
 
-    async def prepare(self, times: Sequence[str]) -> list[Trouble]:
+    async def prepare(self, times: Sequence[str]) -> list[ActionError]:
         """Read what all actions need and render their references to objects; gives everything that is wrong.
 
         `times` are what `.Time` is for each action. Raises what is worth another try; nothing has happened then.
@@ -126,7 +128,7 @@ class Run:
         found = await asyncio.gather(
             *(self._prepare(action, time) for action, time in zip(self._actions, times, strict=True))
         )
-        return [trouble for troubles in found for trouble in troubles]
+        return [action_error for action_errors in found for action_error in action_errors]
 
     async def execute(self, status: RunStatus) -> None:
         """Run everything that is not done yet, and close the status, which the caller then stores.
@@ -161,16 +163,16 @@ class Run:
     def _cancelled(self) -> bool:
         return self._ending.done()
 
-    async def _prepare(self, action: _Running, time: str) -> list[Trouble]:
+    async def _prepare(self, action: _Running, time: str) -> list[ActionError]:
         request = action.planned.request
         try:
             found = await read_action(self._client(action), request, self._subject.namespace)
         except PlanformError as error:
             if error.retryable:
                 raise
-            return [Trouble(error, request.name)]
+            return [ActionError(error, request.name)]
         action.roots = parameters(request, found, time)
-        troubles = []
+        action_errors = []
         for place, planned in self._places(action):
             try:
                 references = {}
@@ -181,12 +183,16 @@ class Run:
                     await self._check_readable(action, references[alias], where)
                 action.objects[place] = references
             except PlanformError as error:
-                troubles.append(Trouble(error, request.name, planned.phase.name))
-        return troubles
+                action_errors.append(ActionError(error, request.name, planned.phase.name))
+        return action_errors
 
     def _client(self, action: _Running) -> Client:
         author = self._tools.whose(action.planned.request)
         return self._tools.client if author is None else self._tools.rights.acting(author)
+
+    async def _confirm_rights(self, action: _Running) -> None:
+        if self._tools.confirm is not None:
+            await self._tools.confirm(action.planned.request)
 
     async def _check_readable(self, action: _Running, reference: ObjectReference, where: str) -> None:
         """What a phase will read may be denied to the author now, before anything has happened."""
@@ -204,7 +210,7 @@ class Run:
     async def _run_action(self, action: _Running) -> bool:
         """All of one action; whether it succeeded."""
         name, entry = action.planned.request.name, self.status.action(action.index)
-        self._tools.tell("Normal", "Started Action", f"Executing action {name}")
+        self._tools.record_event("Normal", "Started Action", f"Executing action {name}")
         succeeded = await self._recall(action) and await self._core_phases(action)
         defer = action.planned.defer
         if defer is not None and self._wants_defer(action):
@@ -212,7 +218,7 @@ class Run:
         if succeeded and "artifacts" not in entry:
             succeeded = self._render_artifacts(action)
         if not succeeded:
-            self._tools.tell("Warning", f"ActionSetFailed Action: {name}", self._first_error(name))
+            self._tools.record_event("Warning", f"ActionSetFailed Action: {name}", self._first_error(name))
         return succeeded
 
     def _wants_defer(self, action: _Running) -> bool:
@@ -233,7 +239,7 @@ class Run:
         if not ended or core.cancelled():
             self._cancel_running_phase(action)
         else:
-            _raise_unless_told(core)
+            _raise_unless_reported(core)
         return all(entry["state"] == COMPLETE for entry in self.status.action(action.index)["phases"])
 
     async def _ends(self, work: asyncio.Task[None]) -> bool:
@@ -250,7 +256,7 @@ class Run:
             return False
         except asyncio.CancelledError:
             work.cancel()
-            await asyncio.wait({work}, timeout=LET_GO_SECONDS)
+            await asyncio.wait({work}, timeout=CANCEL_SECONDS)
             raise
         return True
 
@@ -260,7 +266,7 @@ class Run:
             if self.status.phase(action.index, place)["state"] == RUNNING:
                 self._failed(action, place, planned, error)
                 return
-        self.status.trouble(Trouble(error, action.planned.request.name))
+        self.status.add_error(ActionError(error, action.planned.request.name))
 
     async def _run_phases(self, action: _Running) -> None:
         """The phases that are not done; what the first failure raises is in the status already."""
@@ -284,7 +290,7 @@ class Run:
             try:
                 secrets, config_maps = await self._objects(action, place)
             except PlanformError as error:
-                self.status.trouble(Trouble(error, action.planned.request.name, planned.phase.name))
+                self.status.add_error(ActionError(error, action.planned.request.name, planned.phase.name))
                 return False
             self._enter(action, place, planned.phase.name, phase_root(secrets, config_maps, entry.get("output")))
         return True
@@ -302,7 +308,7 @@ class Run:
             )
             self._failed(action, DEFER, defer, error)
         else:
-            _raise_unless_told(work)
+            _raise_unless_reported(work)
         return bool(self.status.phase(action.index, DEFER)["state"] == COMPLETE)
 
     async def _phase(self, action: _Running, place: int, planned: PlannedPhase, *, interrupted: bool) -> None:
@@ -314,10 +320,11 @@ class Run:
                 raise Interrupted(
                     f'the control plane stopped while phase "{phase.name}" ran, and {function.title} is not resumable'
                 )
+            await self._confirm_rights(action)
             secrets, config_maps = await self._objects(action, place)
             root = phase_root(secrets, config_maps)
             self._enter(action, place, phase.name, root)
-            self._tools.tell("Normal", f"Started {kind}", f"Executing phase {phase.name}")
+            self._tools.record_event("Normal", f"Started {kind}", f"Executing phase {phase.name}")
             output = await self._attempts(action, place, planned, function, resumed=interrupted)
         except asyncio.CancelledError:
             raise
@@ -330,11 +337,11 @@ class Run:
             del self.status.phase(action.index, place)["output"]
             error_ = OutputInvalid(
                 f'{function.title}: with the output of phase "{phase.name}" the status has more than'
-                f" {MOST_STATUS} bytes, which are all that can be kept"
+                f" {MAX_STATUS} bytes, which are all that can be kept"
             )
             self._failed(action, place, planned, error_)
             raise error_
-        self._tools.tell("Normal", f"Ended {kind}", f"Completed phase {phase.name}")
+        self._tools.record_event("Normal", f"Ended {kind}", f"Completed phase {phase.name}")
 
     def _enter(self, action: _Running, place: int, name: str, root: dict[str, Any]) -> None:
         if place == DEFER:
@@ -367,7 +374,7 @@ class Run:
                 if attempt > phase.retry.limit or isinstance(error, _FINAL):
                     raise
                 text = f"phase {phase.name} failed and is tried again: {message_of(error)}"
-                self._tools.tell("Warning", "Retrying Phase", text)
+                self._tools.record_event("Warning", "Retrying Phase", text)
                 self._tools.log(action.planned.request.name, phase.name, text)
             finally:
                 self._tools.observe(function, outcome, clock.monotonic() - began)
@@ -383,6 +390,8 @@ class Run:
         resumed: bool,
     ) -> dict[str, Any] | None:
         phase = planned.phase
+        if attempt > 1:  # the phase before, or the attempt before, may have ended long ago
+            await self._confirm_rights(action)
         args = dict(phase.args)
         if not function.renders_itself:
             args = self._tools.templates.render(args, action.roots, where=f'phase "{phase.name}": args')
@@ -414,8 +423,8 @@ class Run:
             elif not loop.is_closed():
                 loop.call_soon_threadsafe(work)
 
-        def progress(said: Progress) -> None:
-            on_loop(lambda: self._progress(action.index, place, said))
+        def progress(reported: Progress) -> None:
+            on_loop(lambda: self._progress(action.index, place, reported))
 
         def log(line: str) -> None:
             on_loop(lambda: self._tools.log(request.name, phase.name, _mask_of(action).text(line)))
@@ -442,8 +451,8 @@ class Run:
             on_log=log,
         )
 
-    def _progress(self, action: int, place: int, said: Progress) -> None:
-        if self.status.phase_progress(action, place, said) and self._flusher is None:
+    def _progress(self, action: int, place: int, reported: Progress) -> None:
+        if self.status.phase_progress(action, place, reported) and self._flusher is None:
             self._flusher = asyncio.create_task(self._flush(), name=f"progress of {self._subject.name}")
 
     async def _flush(self) -> None:
@@ -457,7 +466,7 @@ class Run:
 
     def _failed(self, action: _Running, place: int, planned: PlannedPhase, error: PlanformError) -> None:
         self.status.phase_failed(action.index, place)
-        self.status.trouble(Trouble(error, action.planned.request.name, planned.phase.name))
+        self.status.add_error(ActionError(error, action.planned.request.name, planned.phase.name))
 
     def _render_artifacts(self, action: _Running) -> bool:
         makers = [
@@ -471,7 +480,7 @@ class Run:
                 made = self._tools.templates.render(dict(template), action.roots, where=f"outputArtifacts.{name}")
                 artifacts[name] = {**made, "producedBy": makers}
         except PlanformError as error:
-            self.status.trouble(Trouble(masked_error(error, _mask_of(action)), action.planned.request.name))
+            self.status.add_error(ActionError(masked_error(error, _mask_of(action)), action.planned.request.name))
             return False
         if artifacts:
             self.status.artifacts(action.index, artifacts)
@@ -482,7 +491,7 @@ class Run:
         return next((each["message"] for each in errors if each.get("action") == action), "the action did not complete")
 
 
-def _raise_unless_told(work: asyncio.Task[None]) -> None:
+def _raise_unless_reported(work: asyncio.Task[None]) -> None:
     """Raise what a task ended with, unless it is in the status."""
     error = work.exception()
     if error is not None and not isinstance(error, PlanformError):

@@ -20,12 +20,12 @@ from planform.blueprints import LOGS_PATH, LOGS_PREFIX
 from planform.clock import Clock, micro_timestamp
 from planform.errors import ApiError, NotFound
 
-MOST_LINES: Final = 1000
-MOST_LENGTH: Final = 4096
-MOST_SETS: Final = 1000
-MOST_FILES: Final = 2000
+MAX_LINES: Final = 1000
+MAX_LENGTH: Final = 4096
+MAX_SETS: Final = 1000
+MAX_FILES: Final = 2000
 """Left in the directory by a process; its successor forgets the oldest beyond them."""
-MOST_BYTES: Final = 4 << 20
+MAX_BYTES: Final = 4 << 20
 """Of one ActionSet on disk; what comes then is kept in memory only."""
 
 _UID: Final = re.compile(r"[0-9A-Za-z-]{1,64}\Z")
@@ -41,7 +41,7 @@ class PhaseLogs:
         self._sizes: dict[str, int] = {}
         if directory is not None and directory.is_dir():
             files = sorted(directory.glob("*.jsonl"), key=lambda file: file.stat().st_mtime, reverse=True)
-            for file in files[MOST_FILES:]:
+            for file in files[MAX_FILES:]:
                 file.unlink(missing_ok=True)
 
     def append(self, uid: str, action: str, phase: str, text: str) -> None:
@@ -49,7 +49,7 @@ class PhaseLogs:
         lines = self._known(uid)
         for line in text.splitlines() or [""]:
             entry = {"time": micro_timestamp(self._clock.now()), "action": action, "phase": phase}
-            entry["line"] = line[:MOST_LENGTH]
+            entry["line"] = line[:MAX_LENGTH]
             lines.append(entry)
             self._write(uid, entry)
 
@@ -66,8 +66,8 @@ class PhaseLogs:
     def _known(self, uid: str) -> deque[dict[str, str]]:
         lines = self._lines.get(uid)
         if lines is None:
-            lines = self._lines[uid] = deque(self._stored(uid), MOST_LINES)
-            if len(self._lines) > MOST_SETS:
+            lines = self._lines[uid] = deque(self._stored(uid), MAX_LINES)
+            if len(self._lines) > MAX_SETS:
                 self._lines.popitem(last=False)
         self._lines.move_to_end(uid)
         return lines
@@ -91,7 +91,7 @@ class PhaseLogs:
         if size is None:
             self._directory.mkdir(parents=True, exist_ok=True)
             size = self._file(uid).stat().st_size if self._file(uid).exists() else 0
-        if size + len(line) > MOST_BYTES:
+        if size + len(line) > MAX_BYTES:
             return
         try:
             with self._file(uid).open("ab") as file:

@@ -7,12 +7,14 @@ Templates stay as they are. What cannot be understood is an error that names its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
 import orjson
 
+from planform.api.annotations import annotations_of
+from planform.api.metadata import name_of
 from planform.blueprints.errors import BlueprintInvalid
 from planform.errors import FieldError
 from planform.gotemplate.errors import CallFailed
@@ -25,7 +27,7 @@ CANCEL_ANNOTATION: Final = "planform.dev/cancel"
 """On an ActionSet, with the value `true`: end its phases as a deletion would, and keep it."""
 
 FIRST_BACKOFF: Final = 1.0
-LONGEST_BACKOFF: Final = 300.0
+MAX_BACKOFF: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Retry:
     backoff: float = FIRST_BACKOFF
 
     def delay(self, failures: int) -> float:
-        return min(self.backoff * 2.0 ** min(failures - 1, 30), LONGEST_BACKOFF)
+        return min(self.backoff * 2.0 ** min(failures - 1, 30), MAX_BACKOFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,10 @@ def parse_blueprint(obj: Mapping[str, Any]) -> Blueprint:
         str(name): reading.action(f"actions.{name}", str(name), wire)
         for name, wire in reading.map("actions", obj.get("actions")).items()
     }
-    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    annotations = annotations_of(obj)
     reading.finish()
     return Blueprint(
-        str((obj.get("metadata") or {}).get("name") or ""),
+        name_of(obj),
         actions,
         obj.get("versionPolicy") == "Lock",
         _locks(annotations.get(LOCKS_ANNOTATION)),
@@ -179,7 +181,7 @@ def parse_action_set(obj: Mapping[str, Any]) -> ActionSet:
 
 def is_cancelled(obj: Mapping[str, Any]) -> bool:
     """Whether somebody asked for the end of an ActionSet."""
-    return ((obj.get("metadata") or {}).get("annotations") or {}).get(CANCEL_ANNOTATION) == "true"
+    return annotations_of(obj).get(CANCEL_ANNOTATION) == "true"
 
 
 def encode_locks(locks: Mapping[str, str]) -> str:
@@ -337,8 +339,3 @@ def reference_of(wire: Mapping[str, Any]) -> ObjectReference:
     found = reading.reference("object", wire)
     reading.finish()
     return found
-
-
-def in_namespace(reference: ObjectReference, namespace: str) -> ObjectReference:
-    """The reference, in this namespace unless it says another one."""
-    return reference if reference.namespace else replace(reference, namespace=namespace)

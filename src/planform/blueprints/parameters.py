@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from planform.api.metadata import name_of
 from planform.blueprints.model import ActionRequest, Artifact
 from planform.gotemplate.values import StringMap
+from planform.journal.masking import values_within
 
 WORKLOADS: Final = {"deployment": "Deployment", "statefulset": "StatefulSet", "deploymentconfig": "DeploymentConfig"}
 KNOWN_KINDS: Final = frozenset({*WORKLOADS, "pvc", "namespace", "unstructured"})
@@ -83,7 +85,9 @@ def phase_root(
 
 
 def secret_values(roots: Mapping[str, Any]) -> Iterator[bytes]:
-    """What templates can reach that came from Secrets: those of the action and its phases, and the profile's."""
+    """What templates can reach that came from Secrets: those of the action and its phases, those that its object is or
+    wraps, and the profile's."""
+    yield from values_within(roots.get("Object"))
     phases = [*(roots.get("Phases") or {}).values(), roots.get("DeferPhase"), roots.get("CurrentPhase")]
     for holder in (roots, *filter(None, phases)):
         for secret in (holder.get("Secrets") or {}).values():
@@ -141,11 +145,11 @@ def _workload(name: str, namespace: str, pods: Sequence[Mapping[str, Any]]) -> d
     for pod in pods:
         mounts = _mounts(pod)
         if mounts:
-            claims[pod["metadata"]["name"]] = StringMap(mounts)
+            claims[name_of(pod)] = StringMap(mounts)
     return {
         "Name": name,
         "Namespace": namespace,
-        "Pods": [pod["metadata"]["name"] for pod in pods],
+        "Pods": [name_of(pod) for pod in pods],
         "Containers": [[each["name"] for each in pod["spec"].get("containers") or ()] for pod in pods],
         "PersistentVolumeClaims": claims,
     }
@@ -186,7 +190,7 @@ def _profile(profile: Mapping[str, Any], secrets: Mapping[str, Mapping[str, Any]
     if server:
         made["KopiaServerSecret"] = _kopia(server, secrets)
     return {
-        "Name": (profile.get("metadata") or {}).get("name") or "",
+        "Name": name_of(profile),
         "Location": {
             **{key[:1].upper() + key[1:]: value for key, value in location.items()},
             **{name: location.get(name.lower()) or "" for name in ("Type", "Bucket", "Endpoint", "Prefix", "Region")},

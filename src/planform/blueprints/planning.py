@@ -12,7 +12,7 @@ from typing import Any
 
 from planform.blueprints.arguments import argument_problems
 from planform.blueprints.catalogue import Ask, Chosen, PhaseCatalogue
-from planform.blueprints.contract import PhaseFunction, Surroundings
+from planform.blueprints.contract import PhaseEnvironment, PhaseFunction
 from planform.blueprints.errors import (
     ArgumentInvalid,
     ArtifactIncompatible,
@@ -30,7 +30,7 @@ from planform.gotemplate.sprig.semver import semver_compare
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ActionError:
     """One thing that went wrong, and where."""
 
     error: PlanformError
@@ -72,38 +72,38 @@ class Plan:
     """What runs, or everything that keeps it from running."""
 
     actions: tuple[PlannedAction, ...] = ()
-    troubles: tuple[Trouble, ...] = field(default=())
+    action_errors: tuple[ActionError, ...] = field(default=())
 
 
 def plan(
     requests: Sequence[ActionRequest],
     blueprints: Mapping[str, Blueprint],
     catalogue: PhaseCatalogue,
-    here: Surroundings,
+    here: PhaseEnvironment,
 ) -> Plan:
     """Decide about all actions. `blueprints` are those that exist, of the ones that are asked for."""
     planned: list[PlannedAction] = []
-    troubles: list[Trouble] = []
+    action_errors: list[ActionError] = []
     for request in requests:
         try:
             blueprint, action = _action(request, blueprints)
         except PreflightFailed as error:
-            troubles.append(Trouble(error, request.name))
+            action_errors.append(ActionError(error, request.name))
             continue
-        troubles += _request_troubles(request, action)
+        action_errors += _request_errors(request, action)
         phases: list[PlannedPhase] = []
         for phase in action.all_phases:
             try:
                 chosen = catalogue.resolve(_ask(phase, blueprint, action, request))
             except ResolutionError as error:
-                troubles.append(Trouble(error, request.name, phase.name))
+                action_errors.append(ActionError(error, request.name, phase.name))
                 continue
             phases.append(PlannedPhase(phase, chosen))
-            found = _phase_troubles(phase, chosen.function, request, here)
-            troubles += [Trouble(error, request.name, phase.name) for error in found]
+            found = _phase_errors(phase, chosen.function, request, here)
+            action_errors += [ActionError(error, request.name, phase.name) for error in found]
         defer = phases.pop() if action.defer is not None and phases else None
         planned.append(PlannedAction(request, action, tuple(phases), defer))
-    return Plan(tuple(planned), tuple(troubles))
+    return Plan(tuple(planned), tuple(action_errors))
 
 
 def plan_again(
@@ -177,10 +177,10 @@ def _action(request: ActionRequest, blueprints: Mapping[str, Blueprint]) -> tupl
     return blueprint, action
 
 
-def _request_troubles(request: ActionRequest, action: Action) -> Iterator[Trouble]:
+def _request_errors(request: ActionRequest, action: Action) -> Iterator[ActionError]:
     problem = target_problem(request)
     if problem:
-        yield Trouble(PreflightFailed(problem), request.name)
+        yield ActionError(PreflightFailed(problem), request.name)
     for what, declared, given in (
         ("ConfigMap", action.config_maps, request.config_maps),
         ("Secret", action.secrets, request.secrets),
@@ -189,13 +189,13 @@ def _request_troubles(request: ActionRequest, action: Action) -> Iterator[Troubl
         for name in declared:
             if name not in given:
                 text = f'action "{action.name}" needs the {what} "{name}", which the ActionSet does not give'
-                yield Trouble(PreflightFailed(text), request.name)
+                yield ActionError(PreflightFailed(text), request.name)
     names = [phase.name for phase in action.all_phases]
     for name in sorted({name for name in names if names.count(name) > 1}):
         text = f'action "{action.name}" has more than one phase "{name}"'
-        yield Trouble(PreflightFailed(text), request.name, name)
+        yield ActionError(PreflightFailed(text), request.name, name)
     for where, problem in template_errors(dict(action.outputs), "outputArtifacts"):
-        yield Trouble(RenderFailed(f"{where}: {problem}"), request.name)
+        yield ActionError(RenderFailed(f"{where}: {problem}"), request.name)
 
 
 def target_problem(request: ActionRequest) -> str:
@@ -208,8 +208,8 @@ def target_problem(request: ActionRequest) -> str:
     return f'object of kind "{target.kind}" needs apiVersion and resource'
 
 
-def _phase_troubles(
-    phase: Phase, function: PhaseFunction, request: ActionRequest, here: Surroundings
+def _phase_errors(
+    phase: Phase, function: PhaseFunction, request: ActionRequest, here: PhaseEnvironment
 ) -> Iterator[BlueprintError]:
     yield from unable(function, here)
     for name, artifact in sorted(request.artifacts.items()):
@@ -230,7 +230,7 @@ def _phase_troubles(
         yield ArgumentInvalid(problem)
 
 
-def unable(function: PhaseFunction, here: Surroundings) -> Iterator[EngineNotSupported]:
+def unable(function: PhaseFunction, here: PhaseEnvironment) -> Iterator[EngineNotSupported]:
     """Why a function cannot run here."""
     if here.engine not in function.engines:
         engines = " and ".join(function.engines)

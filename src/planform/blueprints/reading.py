@@ -8,6 +8,7 @@ from typing import Final
 
 from planform.api.builtin import BUILTIN_KINDS
 from planform.api.kinds import GroupVersionKind, Object
+from planform.api.metadata import is_deleted, name_of, namespace_of
 from planform.api.names import CRD, PROFILE, SECRET
 from planform.blueprints.errors import PreflightFailed
 from planform.blueprints.model import ActionRequest, ObjectReference
@@ -109,10 +110,10 @@ async def _pods(client: Client, workload: Object) -> list[Object]:
         return []
     labels = ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))
     try:
-        found = await client.list(POD, namespace=workload["metadata"].get("namespace") or "", labels=labels)
+        found = await client.list(POD, namespace=namespace_of(workload), labels=labels)
     except PlanformError as error:
-        raise _failure(f'cannot list the pods of "{workload["metadata"]["name"]}"', error) from error
-    return [pod for pod in found.items if not pod["metadata"].get("deletionTimestamp")]
+        raise _failure(f'cannot list the pods of "{name_of(workload)}"', error) from error
+    return [pod for pod in found.items if not is_deleted(pod)]
 
 
 async def _get(client: Client, gvk: GroupVersionKind, name: str, namespace: str) -> Object:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from planform.blueprints.action_status import COMPLETE, OVER, PENDING, RUNNING, STATES
 from planform.blueprints.catalogue import Ask, Chosen, PhaseCatalogue
-from planform.blueprints.contract import PhaseFunction, Surroundings
+from planform.blueprints.contract import PhaseEnvironment, PhaseFunction
 from planform.blueprints.errors import BlueprintInvalid
 from planform.blueprints.model import Action, Blueprint, Phase, parse_action_set, parse_blueprint
 from planform.blueprints.planning import argument_errors, bound_version, target_problem, unable
@@ -23,7 +23,7 @@ from planform.blueprints.rendering import template_errors
 from planform.errors import FieldError
 from planform.functions.errors import ResolutionError
 
-MOST_WARNING_BYTES: Final = 4096
+MAX_WARNING_BYTES: Final = 4096
 _PHASE_USED: Final = re.compile(r"""\.Phases\.(\w+)|index\s+\.Phases\s+["`]([^"`]+)["`]""")
 _NAME_USED: Final = {
     "configMapNames": re.compile(r"\.ConfigMaps\.(\w+)"),
@@ -45,11 +45,11 @@ class Findings:
     def warn(self, text: str) -> None:
         """Add a warning once, as long as all of them together stay small enough for a header."""
         size = sum(len(each.encode()) for each in self.warnings)
-        if text not in self.warnings and size + len(text.encode()) <= MOST_WARNING_BYTES:
+        if text not in self.warnings and size + len(text.encode()) <= MAX_WARNING_BYTES:
             self.warnings.append(text)
 
 
-def blueprint_findings(obj: Mapping[str, Any], catalogue: PhaseCatalogue, here: Surroundings) -> Findings:
+def blueprint_findings(obj: Mapping[str, Any], catalogue: PhaseCatalogue, here: PhaseEnvironment) -> Findings:
     """Everything about a Blueprint."""
     findings = Findings()
     try:
@@ -74,7 +74,7 @@ def _check_action(
     action: Action,
     blueprint: Blueprint,
     catalogue: PhaseCatalogue,
-    here: Surroundings,
+    here: PhaseEnvironment,
 ) -> None:
     names = [phase.name for phase in action.all_phases]
     for index, phase in enumerate(action.all_phases):
@@ -128,7 +128,7 @@ def _check_function(
     phase: Phase,
     chosen: Chosen,
     catalogue: PhaseCatalogue,
-    here: Surroundings,
+    here: PhaseEnvironment,
 ) -> None:
     for problem in argument_errors(phase.args, chosen.function):
         findings.wrong(f"{where}.args", problem)

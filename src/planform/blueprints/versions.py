@@ -23,12 +23,12 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any, Final
 
+from planform.apimachinery.yaml_loader import YamlError, load
 from planform.blueprints.errors import VersionsInvalid
 from planform.blueprints.registry import version_text
 from planform.functions.semver import Semver, parse_semver
-from planform.machinery.yamlish import YamlError, load
 
-LEAST_NOTICE: Final = 2
+MIN_NOTICE: Final = 2
 """Releases between the deprecation of a version that was stable once and its removal."""
 
 _RELEASE_FIELDS: Final = ("introducedIn", "promotedIn", "deprecatedIn", "removedIn")
@@ -290,7 +290,7 @@ class _Reading:
             if version.deprecated is None:
                 self.problem(f"{of}: is removed without ever being deprecated")
             else:
-                notice = LEAST_NOTICE if version.promoted is not None else 1
+                notice = MIN_NOTICE if version.promoted is not None else 1
                 if version.removed - version.deprecated < notice:
                     self.problem(f"{of}: is removed less than {notice} releases after its deprecation")
         if version.replacement:

@@ -45,7 +45,12 @@ class BuiltinName:
 
 
 _NAMES: Final = (
-    BuiltinName("patch-and-transform", "composes resources from templates, patches and transforms", like="v0.5.0"),
+    BuiltinName(
+        "patch-and-transform",
+        "composes resources from templates, patches and transforms",
+        version="v1.0.1",
+        like="v0.5.0",
+    ),
     BuiltinName("auto-ready", "finds out which composed resources are ready", like="v0.7.0"),
     BuiltinName("environment-configs", "merges EnvironmentConfigs into the environment of a pipeline"),
     BuiltinName("extra-resources", "puts other resources into the context of a pipeline"),
@@ -56,9 +61,10 @@ _NAMES: Final = (
         ("go-templates",),
         deterministic=False,
         quick=False,
+        version="v1.0.1",
         like="v0.12.3",
     ),
-    BuiltinName("kcl", "composes resources with a KCL program", deterministic=False, quick=False),
+    BuiltinName("kcl", "composes resources with a KCL program", deterministic=False, quick=False, version="v1.1.0"),
     BuiltinName("starlark", "composes resources with a Starlark script", quick=False, published=False),
     BuiltinName("cel-filter", "leaves resources out where a CEL expression says so", like="v0.2.0"),
     BuiltinName("cel-validation", "fails a pipeline where a CEL expression does not hold"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from planform.apimachinery.cel import CelError, Expression, compile_expression
+from planform.apimachinery.names import invalid
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, Object, Resource, State
-from planform.machinery.cel import CelError, Expression, compile_expression
-from planform.machinery.names import invalid
 
 VARIABLES: Final[Mapping[str, str]] = {"observed": "dyn", "desired": "dyn", "context": "dyn"}
 BUDGET: Final = 10_000

@@ -32,10 +32,10 @@ class CompiledFunction:
     deterministic = True
 
     def __init__(
-        self, name: str, compile_input: Compile, *, sees_bookkeeping: Callable[[Any], bool] = lambda _: True
+        self, name: str, compile_input: Compile, *, reads_control_plane_fields: Callable[[Any], bool] = lambda _: True
     ) -> None:
         self.name = name
-        self.sees_bookkeeping = sees_bookkeeping
+        self.reads_control_plane_fields = reads_control_plane_fields
         """Whether with this input its answer may depend on what the control plane itself keeps in the XR."""
 
         # The text of the input is the key, and what the program is made of: so nobody else holds what it keeps.
@@ -78,5 +78,5 @@ def warn(response: FunctionResponse, message: str) -> None:
     response.results.append(Result(Severity.WARNING, message, target=Target.COMPOSITE))
 
 
-def tell(response: FunctionResponse, message: str) -> None:
+def normal(response: FunctionResponse, message: str) -> None:
     response.results.append(Result(Severity.NORMAL, message, target=Target.COMPOSITE))

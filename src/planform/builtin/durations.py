@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planform.apimachinery.names import invalid
 from planform.errors import FieldError
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.gotime import parse_duration
-from planform.machinery.names import invalid
 
 
 def seconds(text: str) -> float | None:

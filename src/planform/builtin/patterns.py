@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import re2
 
+from planform.apimachinery.names import invalid
 from planform.errors import FieldError
-from planform.machinery.names import invalid
 
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False

@@ -43,14 +43,31 @@ def _of_tags(given: dict[str, Any]) -> Iterator[str]:
 
 
 def _of_patches(value: Any, path: str) -> Iterator[str]:
-    """String transforms without a type, wherever they stand; the published function has no default for it."""
+    """Transforms and connection details that leave out what the published function has no default for."""
     if isinstance(value, dict):
-        string = value.get("string")
-        if value.get("type") == "string" and isinstance(string, dict) and "type" not in string:
-            yield f"{path}.string.type: has no default there".lstrip(".")
+        yield from (f"{path}.{member}: has no default there".lstrip(".") for member in _left_out(value))
         for key, member in value.items():
             if key != "base":
                 yield from _of_patches(member, f"{path}.{key}")
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _of_patches(item, f"{path}[{index}]")
+
+
+def _left_out(value: dict[str, Any]) -> Iterator[str]:
+    """Of a transform or a template, the members that it should have."""
+    for kind in ("string", "math"):
+        transform = value.get(kind)
+        if value.get("type") == kind and isinstance(transform, dict) and "type" not in transform:
+            yield f"{kind}.type"
+    match = value.get("match")
+    if value.get("type") == "match" and isinstance(match, dict):
+        yield from _without(match.get("patterns"), "match.patterns", "type")
+    yield from _without(value.get("connectionDetails"), "connectionDetails", "type")
+    yield from _without(value.get("connectionDetails"), "connectionDetails", "name")
+
+
+def _without(entries: Any, path: str, member: str) -> Iterator[str]:
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, dict) and member not in entry:
+            yield f"{path}[{index}].{member}"

@@ -106,7 +106,11 @@ async def seed_of(keys: RandomKeys, digest: str, xr: Object) -> Seed:
         return _public_seed(digest, xr, "")
     key = ring.keys.get(scheme or ring.current)
     if key is None:
-        return Seed("", refusal=f'the random key "{scheme}" that the XR\'s values were made with is not here')
+        return Seed(
+            "",
+            refusal=f'the random key "{scheme}" that the XR\'s values were made with is not here; bring its Secret'
+            f' "planform-random-key-{scheme}" from where the XR was, or make new values: planform random rotate',
+        )
     metadata = xr.get("metadata") or {}
     # Who may write an XR may write its annotations: the identity alone must not lead to another XR's values.
     parts = (digest, identity or metadata.get("uid"), xr.get("kind"), metadata.get("namespace"), metadata.get("name"))

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from planform.apimachinery.fieldpath import FieldNotFound, FieldPathError, parse_path
+from planform.apimachinery.names import invalid
 from planform.builtin.compiled import Refused, warn
 from planform.builtin.inputs import Part, required
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, ResourceSelector
 from planform.gotemplate.quoting import quote
-from planform.machinery.fieldpath import FieldNotFound, FieldPathError, parse_path
-from planform.machinery.names import invalid
 
 _LABEL_SOURCES: Final = {"FromCompositeFieldPath": "composite", "FromEnvironmentFieldPath": "environment"}
 

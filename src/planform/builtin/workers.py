@@ -8,6 +8,7 @@ or ends the worker by what it does, costs that call alone, and the next one gets
 from __future__ import annotations
 
 import asyncio
+import atexit
 import importlib
 import os
 import selectors
@@ -19,11 +20,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION, mebibytes
+from planform.functions.errors import answer_too_large
 from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.sandbox import Limits, best_isolation
@@ -48,18 +50,23 @@ class WorkerGone(Exception):
 
 
 class Workers:
-    """The workers of one function: at most `most` calls at a time, the others wait for their turn."""
+    """The workers of one function: at most `maximum` calls at a time, the others wait for their turn.
 
-    def __init__(self, module: str, *, most: int = 2, memory: int = MEMORY) -> None:
+    They see the files of `visible`, which must be there, and cannot change them.
+    """
+
+    def __init__(self, module: str, *, maximum: int = 2, memory: int = MEMORY, visible: tuple[Path, ...] = ()) -> None:
         self._module = module
-        self._limits = Limits(memory=memory).for_server()
+        self._limits = Limits(memory=memory, visible=visible).for_server()
         # Each thread has a worker of its own. All that these threads do is wait for pipes.
-        self._threads = ThreadPoolExecutor(most, thread_name_prefix=f"{module.rpartition('.')[2]}-worker")
+        self._threads = ThreadPoolExecutor(maximum, thread_name_prefix=f"{module.rpartition('.')[2]}-worker")
         self._own = threading.local()
 
-    async def call(self, request: Any, *, seconds: float, most: int = MAX_ANSWER_SIZE) -> FunctionResponse:
-        """The function's answer of at most so many bytes. Raises WorkerGone. Cancelling it ends the worker."""
-        call = _Call(msgspec.json.encode(request), seconds, most)
+    async def call(self, request: Any, *, seconds: float, maximum: int = MAX_ANSWER_SIZE) -> FunctionResponse:
+        """The function's answer of at most so many bytes. Raises WorkerGone, FunctionAnswerTooLarge.
+
+        Cancelling it ends the worker."""
+        call = _Call(msgspec.json.encode(request), seconds, maximum)
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, call)
         except asyncio.CancelledError:
@@ -77,10 +84,10 @@ class Workers:
 class _Call:
     """One exchange with a worker, which another thread may cancel."""
 
-    def __init__(self, asked: bytes, seconds: float, most: int) -> None:
+    def __init__(self, asked: bytes, seconds: float, maximum: int) -> None:
         self._asked = asked
         self._seconds = seconds
-        self._most = most
+        self._max_bytes = maximum
         self._worker: _Worker | None = None
         self._cancelled = False
         self._lock = threading.Lock()
@@ -91,7 +98,7 @@ class _Call:
                 return b""
             self._worker = worker
         try:
-            return worker.exchange(self._asked, self._seconds, self._most)
+            return worker.exchange(self._asked, self._seconds, self._max_bytes)
         except BaseException:
             worker.end()
             raise
@@ -127,6 +134,7 @@ class _Worker:
                 os.close(each)
         os.set_blocking(self._asking, False)
         self._ended = False
+        _RUNNING.add(self)
 
     @property
     def alive(self) -> bool:
@@ -139,16 +147,13 @@ class _Worker:
         self.end()
         return False
 
-    def exchange(self, asked: bytes, seconds: float, most: int) -> bytes:
+    def exchange(self, asked: bytes, seconds: float, maximum: int) -> bytes:
         deadline = time.monotonic() + seconds
         try:
             self._send(_HEAD.pack(len(asked)) + asked, deadline, seconds)
             (length,) = _HEAD.unpack(self._receive(_HEAD.size, deadline, seconds))
-            if length > most:
-                raise WorkerGone(
-                    f"the answer is {mebibytes(length)}, and at most {mebibytes(most)} are taken (annotation"
-                    f" {MAX_ANSWER_SIZE_ANNOTATION} of a Function that installs it)"
-                )
+            if length > maximum:
+                raise answer_too_large(length, maximum)
             return self._receive(length, deadline, seconds)
         except (BrokenPipeError, EOFError):
             raise WorkerGone("it ended its own process, most likely for want of memory") from None
@@ -184,6 +189,7 @@ class _Worker:
         if self._ended:
             return
         self._ended = True
+        _RUNNING.discard(self)
         self.kill()
         with suppress(OSError):
             while self._control.recv(64):
@@ -192,6 +198,16 @@ class _Worker:
         os.close(self._asking)
         os.close(self._answering)
         self._prepared.clean_up()
+
+
+_RUNNING: Final[set[_Worker]] = set()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Leave no scratch directory behind. The threads that made calls have ended by then: nobody uses a worker."""
+    for worker in tuple(_RUNNING):
+        worker.end()
 
 
 def _serve(function: Worked) -> None:

@@ -48,7 +48,7 @@ def _on_off(value: bool | None) -> str:
 def _running_gates(kubeconfig: Path | None) -> dict[str, bool]:
     """How a control plane has its gates set, by its metrics; empty where none answers, or does not let us see."""
     from planform.cli.connection import connect
-    from planform.cli.places import NoControlPlane
+    from planform.cli.paths import NoControlPlane
 
     async def ask() -> str:
         async with connect(kubeconfig, timeout=3.0) as connection:
@@ -90,7 +90,7 @@ def version(client: bool, kubeconfig: Path | None, output: str) -> None:
 
 def _server_version(kubeconfig: Path | None) -> str | None:
     from planform.cli.connection import connect
-    from planform.cli.places import NoControlPlane
+    from planform.cli.paths import NoControlPlane
 
     async def ask() -> str:
         async with connect(kubeconfig, timeout=3.0) as connection:

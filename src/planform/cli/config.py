@@ -13,10 +13,10 @@ from planform.errors import UsageError
 def _read(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     if path is None:
         return None
-    from planform.machinery import yamlish
+    from planform.apimachinery import yaml_loader
 
     try:
-        settings = yamlish.load(path.read_bytes()) or {}
+        settings = yaml_loader.load(path.read_bytes()) or {}
     except ValueError as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     if not isinstance(settings, dict):

@@ -21,50 +21,67 @@ TIMED_OUT: Final = 3
 
 _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Run a control plane": {
-        "up": ("planform.cli.up", "Start a control plane on this machine."),
-        "demo": ("planform.cli.demo", "Watch a control plane at work, without leaving a trace."),
-        "status": ("planform.cli.status", "Show whether a control plane runs, and what it holds."),
-        "kubeconfig": ("planform.cli.access", "Give somebody access, or take it back."),
-        "random": ("planform.cli.random", "See and renew what templates draw at random for XRs."),
-        "backup": ("planform.cli.backups", "Copy the data of a control plane into one file."),
-        "restore": ("planform.cli.backups", "Make a data directory from a backup."),
-        "export": ("planform.cli.export", "Write a whole control plane into an archive, to move it."),
-        "import": ("planform.cli.import_", "Put an exported control plane into another engine."),
+        "up": ("planform.cli.control_plane.up", "Start a control plane on this machine."),
+        "demo": ("planform.cli.control_plane.demo", "Watch a control plane at work, without leaving a trace."),
+        "status": ("planform.cli.control_plane.status", "Show whether a control plane runs, and what it holds."),
+        "kubeconfig": ("planform.cli.control_plane.kubeconfig", "Give somebody access, or take it back."),
+        "random": ("planform.cli.control_plane.random", "See and renew what templates draw at random for XRs."),
+        "backup": ("planform.cli.control_plane.backups", "Copy the data of a control plane into one file."),
+        "restore": ("planform.cli.control_plane.backups", "Make a data directory from a backup."),
+        "export": ("planform.cli.control_plane.export", "Write a whole control plane into an archive, to move it."),
+        "import": ("planform.cli.control_plane.import_", "Put an exported control plane into another engine."),
     },
     "Work with objects": {
-        "apply": ("planform.cli.objects", "Create or change objects from files."),
-        "get": ("planform.cli.objects", "Show objects."),
-        "describe": ("planform.cli.objects", "Show one object with its conditions and events."),
-        "delete": ("planform.cli.objects", "Delete objects."),
-        "wait": ("planform.cli.objects", "Wait for a condition, a field or a deletion."),
-        "events": ("planform.cli.events", "Show what happened, newest last."),
+        "apply": ("planform.cli.objects.commands", "Create or change objects from files."),
+        "get": ("planform.cli.objects.commands", "Show objects."),
+        "describe": ("planform.cli.objects.commands", "Show one object with its conditions and events."),
+        "diff": ("planform.cli.objects.editing", "Show what applying files would change."),
+        "edit": ("planform.cli.objects.editing", "Change an object in your editor."),
+        "patch": ("planform.cli.objects.editing", "Change fields of an object."),
+        "label": ("planform.cli.objects.editing", "Set and remove labels."),
+        "annotate": ("planform.cli.objects.editing", "Set and remove annotations."),
+        "explain": ("planform.cli.objects.explaining", "Show the fields of a kind."),
+        "delete": ("planform.cli.objects.commands", "Delete objects."),
+        "wait": ("planform.cli.objects.commands", "Wait for a condition, a field or a deletion."),
+        "events": ("planform.cli.objects.events", "Show what happened, newest last."),
     },
     "See how things are, and why": {
-        "trace": ("planform.cli.trace", "Show what an object is made of, as a tree."),
-        "explain-run": ("planform.cli.explain_run", "Show what each step of a pipeline run did, and why."),
-        "doctor": ("planform.cli.doctor", "Say what works, what differs and what is stuck."),
+        "dashboard": ("planform.cli.control_plane.dashboard", "See the fleet in a browser, and act on it."),
+        "trace": ("planform.cli.objects.trace", "Show what an object is made of, as a tree."),
+        "explain-run": ("planform.cli.objects.explain_run", "Show what each step of a pipeline run did, and why."),
+        "doctor": ("planform.cli.diagnosis.doctor", "Say what works, what differs and what is stuck."),
+    },
+    "Change a fleet": {
+        "preview": ("planform.cli.previews.command", "Show what a change would do to every live XR."),
+        "freeze": ("planform.cli.rollouts.freeze", "Let no Rollout move XRs for a while."),
+        "window": ("planform.cli.rollouts.window", "See when Rollouts may move XRs."),
     },
     "Write compositions": {
-        "render": ("planform.cli.render", "Show what a composition makes of an XR."),
-        "test": ("planform.cli.testing", "Run declarative tests of compositions."),
-        "validate": ("planform.cli.validate", "Check objects against the schemas of CRDs and XRDs."),
-        "convert": ("planform.cli.convert", "Turn a Composition in Resources mode into a pipeline."),
+        "init": ("planform.cli.dev.init", "Start a platform: XRD, Composition, function, tests."),
+        "dev": ("planform.cli.dev.command", "Apply, serve and test a directory whenever a file in it is saved."),
+        "render": ("planform.cli.compositions.render", "Show what a composition makes of an XR."),
+        "test": ("planform.cli.compositions.test", "Run declarative tests of compositions."),
+        "validate": ("planform.cli.compositions.validate", "Check objects against the schemas of CRDs and XRDs."),
+        "xrd": ("planform.cli.compositions.generate", "Draft XRDs from examples."),
+        "composition": ("planform.cli.compositions.generate", "Draft Compositions for XRDs."),
+        "convert": ("planform.cli.compositions.convert", "Turn a Composition in Resources mode into a pipeline."),
     },
     "Write functions and packages": {
-        "function": ("planform.cli.function", "Write composition functions, and see which there are."),
-        "models": ("planform.cli.models", "Write typed Python models from schemas."),
-        "xpkg": ("planform.cli.xpkg", "Build, look into, move and install packages."),
+        "function": ("planform.cli.functions.commands", "Write composition functions, and see which there are."),
+        "models": ("planform.cli.functions.models", "Write typed Python models from schemas."),
+        "xpkg": ("planform.cli.packages.xpkg", "Build, look into, move and install packages."),
     },
     "Act on what runs": {
-        "actionset": ("planform.cli.actionset", "Run actions of Blueprints, and follow them."),
-        "blueprint": ("planform.cli.blueprint", "Check Blueprints."),
-        "phase-functions": ("planform.cli.phase_functions", "List the functions of Blueprints, and their versions."),
+        "actionset": ("planform.cli.blueprints.actionset", "Run actions of Blueprints, and follow them."),
+        "blueprint": ("planform.cli.blueprints.blueprint", "Check Blueprints."),
+        "rollout": ("planform.cli.rollouts.rollout", "See how changes reach a fleet, and decide about them."),
+        "phase-functions": ("planform.cli.blueprints.phase_functions", "List the functions of Blueprints."),
     },
     "On Kubernetes": {
-        "install": ("planform.cli.install", "Install the controllers on a Kubernetes cluster."),
-        "upgrade": ("planform.cli.install", "Upgrade an installation on a Kubernetes cluster."),
-        "uninstall": ("planform.cli.install", "Take the controllers off a Kubernetes cluster."),
-        "controllers": ("planform.cli.controllers", "Run the controllers on a Kubernetes cluster."),
+        "install": ("planform.cli.cluster.install", "Install the controllers on a Kubernetes cluster."),
+        "upgrade": ("planform.cli.cluster.install", "Upgrade an installation on a Kubernetes cluster."),
+        "uninstall": ("planform.cli.cluster.install", "Take the controllers off a Kubernetes cluster."),
+        "controllers": ("planform.cli.control_plane.controllers", "Run the controllers on a Kubernetes cluster."),
     },
     "About planform": {
         "features": ("planform.cli.about", "List the feature gates."),
@@ -113,7 +130,21 @@ def root(context: click.Context) -> None:
     To begin: `planform demo` shows one at work, `planform up` starts yours.
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        click.echo(_welcome())
+
+
+_NEXT: Final = (
+    ("planform demo", "watch a control plane at work; it leaves nothing behind"),
+    ("planform init my-platform", "start a platform: an API, what it is made of, a function, tests"),
+    ("planform up", "start a control plane on this machine, kept in ~/.local/share/planform"),
+)
+
+
+def _welcome() -> str:
+    """What somebody who does not know where to begin is told."""
+    lines = [f"planform {__version__}: a control plane for platform teams. To begin:", ""]
+    lines += [f"  {click.style(command.ljust(26), fg='cyan')} {text}" for command, text in _NEXT]
+    return "\n".join([*lines, "", "planform --help lists all commands."])
 
 
 _ALIASES: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {

@@ -31,9 +31,9 @@ def write_data(value: Any, form: str) -> None:
     if form == "json":
         click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
     else:
-        from planform.machinery import yamlish
+        from planform.apimachinery import yaml_loader
 
-        click.echo(yamlish.dump(value), nl=False)
+        click.echo(yaml_loader.dump(value), nl=False)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -104,7 +104,7 @@ class ExecPlugin:
 
 
 class ExecCredentials:
-    """An identity that a program hands out, kept until it expires. Callers that come together share one run."""
+    """An identity that a program gives out, kept until it expires. Callers that come together share one run."""
 
     def __init__(self, plugin: ExecPlugin, *, clock: Clock) -> None:
         self._plugin = plugin
@@ -152,7 +152,7 @@ class ExecCredentials:
             ) from error
         try:
             async with asyncio.timeout(EXEC_SECONDS):
-                output, complaint = await process.communicate()
+                output, stderr = await process.communicate()
         except TimeoutError as error:
             raise self._unusable(f"gave no answer within {EXEC_SECONDS:g} s") from error
         finally:
@@ -160,7 +160,7 @@ class ExecCredentials:
                 process.kill()
                 await process.wait()
         if process.returncode != 0:
-            last = (complaint.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+            last = (stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
             raise self._unusable(f"failed with exit code {process.returncode}: {last}")
         self._accept(output)
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from planform.api.kinds import GroupVersionKind, Kind
+from planform.api.metadata import name_of
 from planform.client.transport import Transport
 from planform.errors import BadRequest, NotFound, ServiceUnavailable
 
@@ -109,7 +110,7 @@ def path_of(kind: Kind, namespace: str, name: str = "", subresource: str = "") -
 
 
 def _aggregated(group: Mapping[str, Any]) -> Iterable[Kind]:
-    name = (group.get("metadata") or {}).get("name") or ""
+    name = name_of(group)
     for version in group.get("versions") or ():
         for resource in version.get("resources") or ():
             response = resource.get("responseKind") or {}

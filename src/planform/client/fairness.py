@@ -48,11 +48,11 @@ class FairBucket:
         if not self._waiting and self._wait_seconds() <= 0:
             self._spend()
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(_FLOW.get(), deque()).append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(_FLOW.get(), deque()).append(waiter)
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve(), name="request rate")
-        await turn
+        await waiter
 
     async def _serve(self) -> None:
         """Give turns until nobody waits."""
@@ -60,20 +60,20 @@ class FairBucket:
             wait = self._wait_seconds()
             if wait > 0:
                 await self._clock.sleep(wait)
-            turn = self._pop()
-            if turn is not None:
+            waiter = self._pop()
+            if waiter is not None:
                 self._spend()
-                turn.set_result(None)
+                waiter.set_result(None)
 
     def _pop(self) -> asyncio.Future[None] | None:
         """The next turn that somebody still waits for; its flow goes to the end of the line."""
         while self._waiting:
-            name, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[name] = turns
-            if not turn.done():
-                return turn
+            name, waiters = self._waiting.popitem(last=False)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiting[name] = waiters
+            if not waiter.done():
+                return waiter
         return None
 
     def _wait_seconds(self) -> float:

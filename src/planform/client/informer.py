@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from planform.api.kinds import GroupVersionKind, Object
+from planform.api.metadata import resource_version_of
 from planform.client.protocol import Client, EventType, ObjectList
 from planform.client.waits import Backoff
 from planform.clock import Clock
@@ -23,7 +24,7 @@ PAGE = 250
 """Objects asked for at a time, so that decoding a page does not hold the event loop."""
 
 SLICE = 64
-"""So many events may be told before others on the event loop get a turn."""
+"""So many events may be told before others on the event loop run."""
 
 HEALTHY_SECONDS = 1.0
 """A stream that lived this long, or told anything, was not refused: the next one may follow soon."""
@@ -41,7 +42,7 @@ class ObjectKey(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Change(NamedTuple):
+class InformerEvent(NamedTuple):
     """Something an informer tells. A BOOKMARK says only how far it has come, in metadata.resourceVersion.
 
     The object of a DELETED that was noticed afterwards has nothing but its names, uid and a resource version.
@@ -51,6 +52,7 @@ class Change(NamedTuple):
     object: Object
     first_sight: bool = False  # it was there before anybody looked; nothing is known to have changed
     edited: bool = False  # somebody created it, or changed more than its status and metadata
+    relisted: bool = False  # of a BOOKMARK: all was listed anew, so what came and went since the last one was not told
 
     @property
     def key(self) -> ObjectKey:
@@ -113,14 +115,14 @@ class Informer:
         self,
         client: Client,
         gvk: GroupVersionKind,
-        deliver: Callable[[Change], None],
+        deliver: Callable[[InformerEvent], None],
         *,
         clock: Clock,
         rng: Random,
         namespace: str = "",
         labels: str = "",
         fields: str = "",
-        backoff: Backoff = Backoff(first=0.2, most=30),  # noqa: B008  (frozen)
+        backoff: Backoff = Backoff(first=0.2, maximum=30),  # noqa: B008  (frozen)
     ) -> None:
         self._client = client
         self._gvk = gvk
@@ -133,10 +135,10 @@ class Informer:
         self._backoff = backoff
         self._seen: dict[ObjectKey, Seen] = {}
         self._position = ""  # every change up to this resource version has been told; empty: list first
-        self._told = 0  # events of the stream that is open, or was last
+        self._delivered = 0  # events of the stream that is open, or was last
         self._synced = asyncio.Event()
-        self._level = asyncio.Event()  # no list is half told
-        self._deaf_since: float | None = clock.monotonic()  # None while a stream is open
+        self._fully_synced = asyncio.Event()  # no list is half told
+        self._disconnected_since: float | None = clock.monotonic()  # None while a stream is open
         self.restarts = 0  # lists and watches that failed or were refused
 
     @property
@@ -145,12 +147,12 @@ class Informer:
         return self._position
 
     @property
-    def deaf_seconds(self) -> float:
+    def disconnected_seconds(self) -> float:
         """For how long it has not been able to hear of changes; 0 while a watch is open.
 
         A kind that is not served has no changes: the server said so, which counts as hearing.
         """
-        return 0.0 if self._deaf_since is None else self._clock.monotonic() - self._deaf_since
+        return 0.0 if self._disconnected_since is None else self._clock.monotonic() - self._disconnected_since
 
     @property
     def keys(self) -> tuple[ObjectKey, ...]:
@@ -173,7 +175,7 @@ class Informer:
     @property
     def is_hearing(self) -> bool:
         """Whether a watch is open, and all that was there before it has been told."""
-        return self._deaf_since is None
+        return self._disconnected_since is None
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -183,17 +185,17 @@ class Informer:
         await self._synced.wait()
 
     @property
-    def is_level(self) -> bool:
-        return self._level.is_set()
+    def is_fully_synced(self) -> bool:
+        return self._fully_synced.is_set()
 
-    async def level(self) -> None:
+    async def fully_synced(self) -> None:
         """Wait until nothing older than what was told is still to come: a list comes in the order of names."""
-        await self._level.wait()
+        await self._fully_synced.wait()
 
     async def run(self) -> None:
         failures = 0
         while True:
-            started, self._told = self._clock.monotonic(), 0
+            started, self._delivered = self._clock.monotonic(), 0
             try:
                 if not self._position:
                     await self._list()
@@ -203,13 +205,13 @@ class Informer:
             except NotFound:  # the kind is not served, or no longer: then nothing of it exists
                 self._forget_all_but(frozenset(), self._position)
                 self._position = ""
-                self._deaf_since = self._clock.monotonic()
+                self._disconnected_since = self._clock.monotonic()
             except PlanformError as error:
                 if failures == 0:
                     _logger.warning("watching %s: %s; trying again", self._gvk, error)
-            if self._deaf_since is None:
-                self._deaf_since = self._clock.monotonic()
-            if self._told or self._clock.monotonic() - started >= HEALTHY_SECONDS:
+            if self._disconnected_since is None:
+                self._disconnected_since = self._clock.monotonic()
+            if self._delivered or self._clock.monotonic() - started >= HEALTHY_SECONDS:
                 failures = 0
             failures += 1
             self.restarts += 1
@@ -218,7 +220,8 @@ class Informer:
     async def _list(self) -> None:
         found: set[ObjectKey] = set()
         version = ""
-        self._level.clear()
+        relisted = self._synced.is_set()
+        self._fully_synced.clear()
         async for page in list_pages(
             self._client, self._gvk, namespace=self._namespace, labels=self._labels, fields=self._fields
         ):
@@ -231,8 +234,8 @@ class Informer:
         self._forget_all_but(found, version)
         self._position = version
         self._synced.set()
-        self._level.set()
-        self._deliver(Change("BOOKMARK", {"metadata": {"resourceVersion": version}}))
+        self._fully_synced.set()
+        self._deliver(InformerEvent("BOOKMARK", {"metadata": {"resourceVersion": version}}, relisted=relisted))
 
     async def _watch(self) -> None:
         stream = self._client.watch(
@@ -244,18 +247,20 @@ class Informer:
             bookmarks=True,
         )
         async with stream as events:
-            self._deaf_since = None
+            self._disconnected_since = None
             async for kind, obj in events:
+                if version_number(resource_version_of(obj)) < version_number(self._position):
+                    continue  # told before; to believe it would be to forget what happened since
                 if kind == "DELETED":
                     if self._seen.pop(key_of(obj), None) is not None:
-                        self._deliver(Change("DELETED", obj, edited=True))
+                        self._deliver(InformerEvent("DELETED", obj, edited=True))
                 elif kind == "BOOKMARK":
-                    self._deliver(Change("BOOKMARK", obj))
+                    self._deliver(InformerEvent("BOOKMARK", obj))
                 else:
                     self._observe(obj, listed=False)
-                self._position = obj["metadata"]["resourceVersion"]
-                self._told += 1
-                if self._told % SLICE == 0:  # a stream with much to tell does not wait by itself
+                self._position = resource_version_of(obj)
+                self._delivered += 1
+                if self._delivered % SLICE == 0:  # a stream with much to tell does not wait by itself
                     await asyncio.sleep(0)
 
     def _observe(self, obj: Object, *, listed: bool) -> ObjectKey:
@@ -269,18 +274,18 @@ class Informer:
         )
         before = self._seen.get(key)
         if before is not None and before.uid != uid:
-            self._deliver(Change("DELETED", tombstone(self._gvk, key, before.uid, version), edited=True))
+            self._deliver(InformerEvent("DELETED", tombstone(self._gvk, key, before.uid, version), edited=True))
             before = None
         self._seen[key] = Seen(uid, version, generation)
         if before is None:
             first_sight = listed and not self._synced.is_set()
-            self._deliver(Change("ADDED", obj, first_sight, not first_sight))
+            self._deliver(InformerEvent("ADDED", obj, first_sight, not first_sight))
         elif before.resource_version != version:
-            self._deliver(Change("MODIFIED", obj, False, generation is None or generation != before.generation))
+            self._deliver(InformerEvent("MODIFIED", obj, False, generation is None or generation != before.generation))
         return key
 
     def _forget_all_but(self, found: set[ObjectKey] | frozenset[ObjectKey], version: str) -> None:
         for key in [key for key in self._seen if key not in found]:
             seen = self._seen.pop(key)
             obj = tombstone(self._gvk, key, seen.uid, version or seen.resource_version)
-            self._deliver(Change("DELETED", obj, edited=True))
+            self._deliver(InformerEvent("DELETED", obj, edited=True))

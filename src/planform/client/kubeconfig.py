@@ -195,20 +195,20 @@ class Kubeconfig:
             raise self._wrong(f"{where}: exec.apiVersion {spec.api_version!r} is not one of {', '.join(EXEC_VERSIONS)}")
         if spec.interactive_mode == "Always":
             raise self._wrong(f"{where}: exec.interactiveMode Always needs a terminal, and there is none here")
-        told: dict[str, Any] = {"server": cluster.server}
+        cluster_info: dict[str, Any] = {"server": cluster.server}
         if cluster.tls_server_name:
-            told["tls-server-name"] = cluster.tls_server_name
+            cluster_info["tls-server-name"] = cluster.tls_server_name
         if cluster.insecure_skip_tls_verify:
-            told["insecure-skip-tls-verify"] = True
+            cluster_info["insecure-skip-tls-verify"] = True
         if ca:
-            told["certificate-authority-data"] = base64.b64encode(ca).decode()
+            cluster_info["certificate-authority-data"] = base64.b64encode(ca).decode()
         return ExecPlugin(
             api_version=spec.api_version,
             command=str(_beside(file, spec.command)) if "/" in spec.command else spec.command,
             args=tuple(spec.args or ()),
             env={variable.name: variable.value for variable in spec.env or ()},
             install_hint=spec.install_hint.strip(),
-            cluster=told if spec.provide_cluster_info else None,
+            cluster=cluster_info if spec.provide_cluster_info else None,
         )
 
     def _wrong(self, what: str, hint: str | None = None) -> UsageError:
@@ -265,7 +265,7 @@ def find_connection(
         return in_cluster(clock=clock, environ=environ, directory=service_account)
     raise UsageError(
         f"no cluster: none of {', '.join(map(str, paths))} exists, and this is not a pod",
-        hint="set KUBECONFIG, or start a plane with `planform up`",
+        hint="set KUBECONFIG, or start a control plane with `planform up`",
     )
 
 

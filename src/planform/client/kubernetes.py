@@ -16,9 +16,9 @@ import orjson
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
 from planform.client.discovery import Discovery, path_of
 from planform.client.kubeconfig import Connection
-from planform.client.own_writes import note_write
 from planform.client.protocol import ObjectList, Patch, Propagation, Watch, WatchEvent
 from planform.client.transport import Answer, Fence, Limits, Transport
+from planform.client.written_versions import note_written_version
 from planform.clock import Clock
 from planform.errors import ApiError, BadRequest, InternalError, NotFound
 
@@ -294,7 +294,7 @@ def _object(document: Any, kind: Kind | None) -> Object:
 
 def _noted(written: Object, dry_run: bool) -> Object:
     if not dry_run:
-        note_write(written)
+        note_written_version(written)
     return written
 
 

@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.client.informer import Change, ObjectKey, Seen, key_of, version_number
-from planform.machinery.jsonbody import to_keep
+from planform.api.metadata import resource_version_of
+from planform.apimachinery.jsonbody import to_keep
+from planform.client.informer import InformerEvent, ObjectKey, Seen, key_of, version_number
 
 MAX_BYTES = 64 << 20
 
@@ -75,12 +76,12 @@ class Recent:
     def keep(self, gvk: GroupVersionKind, obj: Object) -> None:
         """The server answered a read or a write with this object."""
         which = gvk, key_of(obj)
-        version = version_number(obj["metadata"].get("resourceVersion") or "")
+        version = version_number(resource_version_of(obj))
         before = self._entries.get(which)
         if version and (before is None or before.version < version):
             self._put(which, version, obj)
 
-    def told(self, gvk: GroupVersionKind, change: Change) -> None:
+    def observe(self, gvk: GroupVersionKind, change: InformerEvent) -> None:
         """A watch told of a change: what is known of the object follows."""
         if change.type == "BOOKMARK":
             return
@@ -88,7 +89,7 @@ class Recent:
         if which not in self._entries:
             return
         if change.type == "DELETED":
-            version = version_number(change.object["metadata"].get("resourceVersion") or "")
+            version = version_number(resource_version_of(change.object))
             if self._entries[which].version <= version:  # and no namesake was made since
                 self._forget(which)
         else:

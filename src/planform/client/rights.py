@@ -28,7 +28,8 @@ class Access(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         where = f' in the namespace "{self.namespace}"' if self.namespace else ""
-        return f'{self.verb} {self.resource} "{self.name}"{where}'
+        name = f' "{self.name}"' if self.name else ""
+        return f"{self.verb} {self.resource}{name}{where}"
 
 
 def impersonating(namespace: str, name: str) -> Access:

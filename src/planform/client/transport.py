@@ -35,10 +35,10 @@ from planform.errors import ApiError, InternalError, ServiceUnavailable, Timeout
 RETRIES = 5
 """Tries after the first, for answers and failures that ask for another."""
 
-LONGEST_LINE = 64 * 1024 * 1024
+MAX_LINE_LENGTH = 64 * 1024 * 1024
 """Bytes one watch event may have. An object has 3 MiB at most on the way in; what is longer is no event."""
 
-MOST_WARNINGS = 1000
+MAX_WARNINGS = 1000
 """Texts of warnings that are remembered, so that each is logged once."""
 
 _WARNING = re.compile(r'^299 \S+ "(.*)"$')  # the form that Kubernetes uses of RFC 7234
@@ -101,7 +101,7 @@ class Transport:
         self._bucket: FairBucket | None = None
         if self._limits.per_second:
             self._bucket = FairBucket(self._limits.per_second, self._limits.burst, clock=clock)
-        self._backoff = Backoff(first=0.1, most=5, jitter=0.5)
+        self._backoff = Backoff(first=0.1, maximum=5, jitter=0.5)
         self._sessions: _Sessions | None = None
         self._retired: list[_Sessions] = []
         self._warned: set[str] = set()
@@ -179,7 +179,7 @@ class Transport:
                 raise self._unreachable(error) from error
             except aiohttp.ClientError as error:
                 raise self._unreachable(error) from error
-            self._pass_on_warnings(response, f"{method} {path}")
+            self._forward_warnings(response, f"{method} {path}")
             if response.status < 400:
                 return Answer(response.status, response.content_type, content)
             failure = error_of(response.status, content, f"{method} {path}")
@@ -240,12 +240,12 @@ class Transport:
             finally:
                 response.close()
 
-    def _pass_on_warnings(self, response: aiohttp.ClientResponse, request: str) -> None:
+    def _forward_warnings(self, response: aiohttp.ClientResponse, request: str) -> None:
         """Log what the server warns of (a deprecated version, an unknown field), each text once."""
         for header in response.headers.getall("Warning", ()):
             text = _WARNING.sub(r"\1", header).replace('\\"', '"')
             if text not in self._warned:
-                if len(self._warned) >= MOST_WARNINGS:
+                if len(self._warned) >= MAX_WARNINGS:
                     self._warned.clear()
                 self._warned.add(text)
                 _logger.warning("the server warns: %s", text, extra={"request": request})
@@ -280,7 +280,7 @@ class Transport:
         hint = None
         if isinstance(error, aiohttp.ClientSSLError):
             hint = "does the kubeconfig's certificate authority belong to this server?"
-        return ServiceUnavailable(f"cannot reach {self._connection.server}: {_said(error)}", hint=hint)
+        return ServiceUnavailable(f"cannot reach {self._connection.server}: {_message_of(error)}", hint=hint)
 
 
 class _Sessions:
@@ -362,10 +362,10 @@ async def _lines_of(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, N
             for line in whole:
                 if line:
                     yield line
-            if len(rest) > LONGEST_LINE:
-                raise InternalError(f"a watch event of {response.url.path} is longer than {LONGEST_LINE} bytes")
+            if len(rest) > MAX_LINE_LENGTH:
+                raise InternalError(f"a watch event of {response.url.path} is longer than {MAX_LINE_LENGTH} bytes")
     except (*_RESETS, TimeoutError) as error:
-        _logger.debug("stream of %s ended: %s", response.url.path, _said(error))
+        _logger.debug("stream of %s ended: %s", response.url.path, _message_of(error))
 
 
 def error_of(status: int, content: bytes, request: str) -> ApiError:
@@ -398,7 +398,7 @@ def _retry_after(header: str | None, clock: Clock) -> float | None:
         return None
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         return system_words(error.os_error)
     return " ".join(str(error).split()) or type(error).__name__

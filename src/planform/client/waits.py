@@ -14,19 +14,19 @@ from planform.clock import Clock, SystemClock
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits that double from `first` to `most` seconds, each shortened by up to `jitter` of itself.
+    """Waits that double from `first` to `maximum` seconds, each shortened by up to `jitter` of itself.
 
     Without jitter, all who failed together try again together, and fail again.
     """
 
     first: float = 1.0
-    most: float = 30.0
+    maximum: float = 30.0
     jitter: float = 0.2
 
     def delay(self, failures: int, rng: Random) -> float:
         """Seconds to wait after that many failures in a row, the first of which is 1."""
         doublings = min(max(0, failures - 1), 60)
-        return min(self.first * 2.0**doublings, self.most) * (1.0 - self.jitter * rng.random())
+        return min(self.first * 2.0**doublings, self.maximum) * (1.0 - self.jitter * rng.random())
 
 
 def time_limit(clock: Clock, seconds: float) -> AbstractAsyncContextManager[object]:

@@ -1,7 +1,7 @@
 """What a kubelet and Prometheus ask a replica: `/metrics`, and how it is doing.
 
-`/livez` says that the process answers. `/healthz` goes red when a controller is deaf: a watch of it has been down for
-so long that changes go unheard. `/readyz` says whether the API server may send admission reviews here.
+`/livez` says that the process answers. `/healthz` goes red when a controller is disconnected: a watch of it has been
+down for so long that changes go unheard. `/readyz` says whether the API server may send admission reviews here.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from planform.apiserver.handler import refusal
-from planform.apiserver.wire import HttpRequest, HttpResponse, HttpServer, Limits
+from planform.apiserver.wire.handler import refusal
+from planform.apiserver.wire.http import HttpRequest, HttpResponse, HttpServer, Limits
 from planform.errors import UsageError
 from planform.reconcile.sources import Watches
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 Check = Callable[[], str | None]
 """What is wrong now, in words; None if nothing is."""
 
-DEAF_SECONDS = 60.0
+DISCONNECTED_SECONDS = 60.0
 """So long may a watch be down before the replica is unhealthy: longer than any restart of an API server should take."""
 
 _TEXT = b"text/plain; charset=utf-8"
@@ -37,21 +37,21 @@ class Health:
     def hears(self, name: str, watches: Watches) -> None:
         """Red while one of these watches is down for too long."""
 
-        def deaf() -> str | None:
-            scopes = watches.deaf(DEAF_SECONDS)
+        def disconnected() -> str | None:
+            scopes = watches.disconnected(DISCONNECTED_SECONDS)
             if not scopes:
                 return None
             kinds = ", ".join(sorted({f"{scope.gvk.kind}.{scope.gvk.group}".rstrip(".") for scope in scopes}))
-            return f"no watch of {kinds} for more than {DEAF_SECONDS:g} s"
+            return f"no watch of {kinds} for more than {DISCONNECTED_SECONDS:g} s"
 
-        self.live[name] = deaf
+        self.live[name] = disconnected
 
     def forget(self, name: str) -> None:
         self.live.pop(name, None)
 
 
 @asynccontextmanager
-async def open_endpoint(host: str, port: int, health: Health, metrics: Registry) -> AsyncIterator[int]:
+async def open_endpoint(host: str, port: int, health: Health, metrics: MetricsRegistry) -> AsyncIterator[int]:
     """Serve until the block ends; gives the port, which matters where 0 was asked for."""
 
     async def handle(request: HttpRequest) -> HttpResponse:
@@ -62,11 +62,11 @@ async def open_endpoint(host: str, port: int, health: Health, metrics: Registry)
                 body = metrics.render(openmetrics=opened).encode()
                 return HttpResponse(200, body, content_type=_OPEN_METRICS if opened else _METRICS)
             case "/livez":
-                return _told("livez", {}, query)
+                return _answer("livez", {}, query)
             case "/healthz":
-                return _told("healthz", health.live, query)
+                return _answer("healthz", health.live, query)
             case "/readyz":
-                return _told("readyz", health.ready, query)
+                return _answer("readyz", health.ready, query)
         return refusal(404, f"{path}: there is /metrics, /livez, /healthz and /readyz")
 
     server = HttpServer(handle, refusal, limits=Limits(connections=100, body_bytes=1024))
@@ -82,7 +82,7 @@ async def open_endpoint(host: str, port: int, health: Health, metrics: Registry)
         await server.stop(grace=1.0)
 
 
-def _told(name: str, checks: Mapping[str, Check], query: str) -> HttpResponse:
+def _answer(name: str, checks: Mapping[str, Check], query: str) -> HttpResponse:
     problems = {check: problem for check, run in checks.items() if (problem := run()) is not None}
     if not problems and "verbose" not in query:
         return HttpResponse(200, b"ok", content_type=_TEXT)

@@ -9,23 +9,23 @@ from __future__ import annotations
 from planform.api.names import SECRET
 from planform.client.transport import Limits
 from planform.clock import SystemClock
-from planform.cluster.running import ClusterSettings, Said, ensure_namespace
-from planform.controllers.coexistence import require_sole_control
-from planform.controllers.crds import ensure_crds
-from planform.controllers.nop_kinds import groups_left_out
+from planform.cluster.running import ClusterSettings, Report, ensure_namespace
+from planform.cluster.takeover import require_sole_control
+from planform.definitions.own_crds import ensure_crds
+from planform.engine.nop_kinds import groups_left_out
 from planform.errors import NotFound
 from planform.packages.runtimes.cluster_authority import CLIENT_SECRET, ClusterAuthority
 from planform.packages.runtimes.kubernetes import MANAGER
 
 
-async def prepare(settings: ClusterSettings, *, said: Said = lambda _: None) -> None:
+async def prepare(settings: ClusterSettings, *, report: Report = lambda _: None) -> None:
     """Have all of it there; nothing is written if it is. Any number of processes may do so at once."""
     clock = SystemClock()
     async with settings.client(Limits(request_seconds=settings.request_seconds)) as client:
         await ensure_namespace(client, settings.namespace)
         await require_sole_control(client, take_over=settings.take_over, clock=clock)
         written = await ensure_crds(client, clock=clock, without=await groups_left_out(client, settings.features))
-        said(f"kinds: all served ({written} written)")
+        report(f"kinds: all served ({written} written)")
         if settings.function_runtime != "kubernetes":
             return
         authority = ClusterAuthority(client, clock=clock, namespace=settings.namespace, manager=MANAGER)
@@ -34,4 +34,4 @@ async def prepare(settings: ClusterSettings, *, said: Said = lambda _: None) -> 
         except NotFound:
             present = None
         due = await authority.ensure_caller(present)
-        said(f"Secret {settings.namespace}/{CLIENT_SECRET}: good until it is renewed, by {due:%Y-%m-%d}")
+        report(f"Secret {settings.namespace}/{CLIENT_SECRET}: good until it is renewed, by {due:%Y-%m-%d}")

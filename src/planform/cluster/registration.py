@@ -1,37 +1,22 @@
-"""What tells an API server to ask our webhook, about which writes, and what to do if nobody answers.
-
-Protection from deletion must hold while we are away, so deleting what is marked as in use then fails; only objects that
-carry the mark are concerned. Everything else is advice at the door: without it a mistake is told a moment later, by a
-condition, and the rules of the CRDs hold anyway. So those writes go through when nobody answers.
-
-Who writes what acts must be recorded, or it would count as an administrator's: those writes fail when nobody answers.
-"""
+"""What tells an API server to ask our webhook, about which writes, and what to do if nobody answers: as the list of
+admission plugins has it."""
 
 from __future__ import annotations
 
 import base64
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from planform.api.authors import AUTHORED, SERVICE_ACCOUNT_ANNOTATION
+from planform.admission import MUTATING_PATHS, Hook, registered_hooks, rule_of
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.names import BLUEPRINTS_GROUP, EXTENSIONS_GROUP, OPERATIONS_GROUP
 from planform.client.protocol import Client
-from planform.composition.usages import IN_USE_LABEL, USAGES_WEBHOOK
 from planform.errors import AlreadyExists, Conflict, NotFound
 
 VALIDATING: Final = GroupVersionKind("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")
 MUTATING: Final = GroupVersionKind("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration")
 NAME: Final = "planform"
-VALIDATE: Final = "/validate"
-BIND: Final = "/bind"
-RECORD: Final = "/record"
 _MANAGER: Final = "planform-webhook"
-_NAMES_ACCOUNT: Final = (
-    f"has(object.metadata.annotations) && '{SERVICE_ACCOUNT_ANNOTATION}' in object.metadata.annotations"
-)
-_LOCKED: Final = "has(object.versionPolicy) && object.versionPolicy == 'Lock'"
 
 
 @dataclass(frozen=True)
@@ -61,39 +46,9 @@ class Address:
 
 def configurations(address: Address, bundle: bytes, user: str = "") -> list[Object]:
     """Both, complete as a server gives them back. `user` is who we are: nobody is asked about our own writes."""
-    writes = ["CREATE", "UPDATE"]
-    pipelines = _rule(EXTENSIONS_GROUP, writes, "compositions", "compositionrevisions")
-    operations = _rule(OPERATIONS_GROUP, writes, "operations", "cronoperations", "watchoperations")
-    blueprints = _rule(BLUEPRINTS_GROUP, writes, "blueprints", "actionsets", "profiles")
-    in_use = {"objectSelector": {"matchLabels": {IN_USE_LABEL: "true"}}, "sideEffects": "NoneOnDryRun"}
-    bound = {"matchConditions": [{"name": "locks-versions", "expression": _LOCKED}], "reinvocationPolicy": "Never"}
-    ask, bind = address.client_config(VALIDATE, bundle), address.client_config(BIND, bundle)
-    record = address.client_config(RECORD, bundle)
-    others = {"name": "others", "expression": f"request.userInfo.username != {json.dumps(user)}"}
-    named = {"name": "names-service-account", "expression": _NAMES_ACCOUNT}
-    authored = [_rule(group, writes, *sorted(_plural(kind) for kind in kinds)) for group, kinds in AUTHORED.items()]
     return [
-        _configuration(
-            VALIDATING,
-            _webhook(USAGES_WEBHOOK, ask, "Fail", [_rule("*", ["DELETE"], "*")], **in_use),
-            _webhook("pipelines.planform.dev", ask, "Ignore", [pipelines, operations]),
-            _webhook("blueprints.planform.dev", ask, "Ignore", [blueprints]),
-        ),
-        _configuration(
-            MUTATING,
-            _webhook("locks.planform.dev", bind, "Fail", [_rule(BLUEPRINTS_GROUP, writes, "blueprints")], **bound),
-            _webhook(
-                "authors.planform.dev", record, "Fail", authored, matchConditions=[others], reinvocationPolicy="Never"
-            ),
-            _webhook(
-                "namespaces.planform.dev",
-                record,
-                "Fail",
-                [_rule("", writes, "namespaces")],
-                matchConditions=[others, named],
-                reinvocationPolicy="Never",
-            ),
-        ),
+        _configuration(kind, *(_webhook(hook, address, bundle, user) for hook in registered_hooks(mutating=mutating)))
+        for kind, mutating in ((VALIDATING, False), (MUTATING, True))
     ]
 
 
@@ -135,31 +90,22 @@ def _configuration(kind: GroupVersionKind, *webhooks: Object) -> Object:
     }
 
 
-def _plural(kind: str) -> str:
-    return f"{kind.lower()}s"
-
-
-def _rule(group: str, operations: list[str], *resources: str) -> Object:
-    return {
-        "apiGroups": [group],
-        "apiVersions": ["*"],
-        "operations": operations,
-        "resources": list(resources),
-        "scope": "*",
-    }
-
-
-def _webhook(name: str, client: Object, on_failure: str, rules: list[Object], **more: Any) -> Object:
-    return {
-        "name": name,
-        "clientConfig": client,
-        "rules": rules,
-        "failurePolicy": on_failure,
+def _webhook(hook: Hook, address: Address, bundle: bytes, user: str) -> Object:
+    conditions = {"others": f"request.userInfo.username != {json.dumps(user)}"} if hook.not_our_own else {}
+    made: Object = {
+        "name": hook.name,
+        "clientConfig": address.client_config(hook.path, bundle),
+        "rules": [rule_of(each) for each in hook.rules],
+        "failurePolicy": "Fail" if hook.fails_closed else "Ignore",
         "matchPolicy": "Equivalent",
         "namespaceSelector": {},
-        "objectSelector": {},
-        "sideEffects": "None",
-        "timeoutSeconds": 5,
+        "objectSelector": {"matchLabels": dict(hook.labels)} if hook.labels else {},
+        "sideEffects": "NoneOnDryRun" if hook.has_side_effects else "None",
+        "timeoutSeconds": hook.timeout,
         "admissionReviewVersions": ["v1"],
-        **more,
     }
+    if found := {**conditions, **hook.conditions}:
+        made |= {"matchConditions": [{"name": name, "expression": text} for name, text in found.items()]}
+    if hook.path in MUTATING_PATHS:
+        made |= {"reinvocationPolicy": "Never"}
+    return made

@@ -12,8 +12,8 @@ import msgspec
 import orjson
 
 from planform.api.kinds import Kind, Object
-from planform.apiserver.admission import Admission, AdmissionPlugin, Operation
-from planform.apiserver.requests import Request, User
+from planform.apiserver.admission.chain import Admission, AdmissionPlugin, Operation
+from planform.apiserver.verbs.requests import Request, User
 from planform.client.protocol import Propagation
 from planform.errors import ApiError, BadRequest
 
@@ -86,12 +86,12 @@ def parse(body: bytes) -> tuple[Admission, str]:
     return _admission(asked.request), asked.request.uid
 
 
-def judge(admission: Admission, uid: str, plugins: Sequence[AdmissionPlugin]) -> Verdict:
+def validate(admission: Admission, uid: str, plugins: Sequence[AdmissionPlugin]) -> Verdict:
     """Ask the plugins in order; the first that refuses decides.
 
     What a plugin amends becomes a patch, which an API server takes from a mutating webhook only.
     """
-    before = deepcopy(_annotations(admission.new))
+    before, spec = deepcopy(_annotations(admission.new)), (admission.new or {}).get("spec")
     verdict = Verdict(admission, uid)
     try:
         for plugin in plugins:
@@ -99,6 +99,8 @@ def judge(admission: Admission, uid: str, plugins: Sequence[AdmissionPlugin]) ->
     except ApiError as error:
         verdict.refusal = error
     verdict.patch = _patch(before, _annotations(admission.new))
+    if admission.new is not None and admission.new.get("spec") is not spec:  # a plugin that amends it replaces it
+        verdict.patch.append({"op": "add", "path": "/spec", "value": admission.new["spec"]})
     return verdict
 
 
@@ -125,7 +127,7 @@ def _admission(request: _Request) -> Admission:
 
 
 def _annotations(obj: Object | None) -> Object:
-    """The only part of an object that our plugins amend."""
+    """What our plugins amend of an object, beside the spec of RolloutActions."""
     return ((obj or {}).get("metadata") or {}).get("annotations") or {}
 
 

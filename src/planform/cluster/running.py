@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
@@ -20,50 +20,55 @@ from typing import Final, Literal
 import planform
 from planform.api.kinds import GroupVersionKind
 from planform.api.names import CRD, SECRET
-from planform.apiserver.pki import Pki
+from planform.apiserver.auth.pki import Pki
 from planform.assembly import Controllers, Parts, open_controllers
+from planform.blueprints.actions import PhaseFunctions
 from planform.client.kubeconfig import Connection
 from planform.client.kubernetes import KubernetesClient
 from planform.client.recent import Recent
 from planform.client.remembering import RememberingClient
 from planform.client.rights import ClusterRights
 from planform.client.transport import Fence, Limits
+from planform.client.web_requests import Reach
 from planform.clock import Clock, SystemClock
 from planform.cluster.endpoint import Health, open_endpoint
-from planform.cluster.webhook import Surroundings, WebhookSettings, open_webhook
-from planform.composition.composed_kinds import ComposedKinds
-from planform.composition.revisions import TOOL_LABELS
-from planform.controllers.actions import PhaseFunctions
-from planform.controllers.coexistence import require_sole_control
-from planform.controllers.sharing import PREFIX
-from planform.controllers.shipped_functions import BuiltInUse
+from planform.cluster.journal_peers import ADDRESS_ANNOTATION
+from planform.cluster.journal_reviews import LocalJournal
+from planform.cluster.takeover import require_sole_control
+from planform.cluster.webhook import WebhookContext, WebhookSettings, open_webhook
+from planform.compositions.revisions import TOOL_LABELS
 from planform.errors import AlreadyExists, NotFound
-from planform.features import FEATURES, FeatureGates
-from planform.memory import Searches
+from planform.features import FEATURES, BuiltInUse, FeatureGates
+from planform.memory import IdleCollector
 from planform.packages.runtimes.kubernetes import ClusterRuntime
 from planform.reconcile.election import Election, Terms
-from planform.reconcile.gate import Gate
-from planform.reconcile.plane import open_plane
+from planform.reconcile.limiter import ConcurrencyLimiter
+from planform.reconcile.manager import open_manager
 from planform.reconcile.shards import Shards, Share
 from planform.reconcile.sources import Watches
+from planform.rollouts.gates.tools import rollout_reach
 from planform.sandbox.report import SandboxReport, configure
 from planform.telemetry.looplag import LoopLag
-from planform.telemetry.metrics import Registry
-from planform.telemetry.tracing import PassTracer, Tracer, open_telemetry_tracer
+from planform.telemetry.metrics import MetricsRegistry
+from planform.telemetry.tracing import PropagatingTracer, Tracer, open_telemetry_tracer
+from planform.xrs.composed_kinds import ComposedKinds
+from planform.xrs.sharding import PREFIX
 
 LEASE_NAME: Final = "planform-controllers"
 CONTROLLERS: Final = "controllers"
 THIN: Final = (CRD, SECRET)
 """Kinds that controllers watch only for names and owners: the largest, and those whose content is nobody's business."""
-Said = Callable[[str], None]
+Report = Callable[[str], None]
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 
 _logger = logging.getLogger(__name__)
 
 
 def terms_of(lease_seconds: float) -> Terms:
-    """How a Lease of that length is renewed: three times before its holder gives up, well before it expires."""
-    return Terms(lease=lease_seconds, renew=0.7 * lease_seconds, retry=0.15 * lease_seconds)
+    """How a Lease of that length is renewed: every third of it. One renewal may fail and be tried again before its
+    holder gives up, well before the Lease expires."""
+    retry = min(0.15 * lease_seconds, 2.0)
+    return Terms(lease=lease_seconds, renew=0.7 * lease_seconds, retry=retry, every=lease_seconds / 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +84,7 @@ class ClusterSettings:
     features: FeatureGates = field(default_factory=lambda: FeatureGates({}))
     poll_interval: float = 60.0
     max_concurrent_reconciles: int = 100
-    lease_seconds: float = 10.0
+    lease_seconds: float = 15.0
     request_seconds: float = 10.0
     requests_per_second: float = 500.0
     request_burst: int = 1000
@@ -88,13 +93,17 @@ class ClusterSettings:
     otlp_endpoint: str = ""
     phase_function_versions: Path | None = None
     tool_labels: tuple[str, ...] = TOOL_LABELS
+    rollout_reach: Reach = rollout_reach()  # noqa: RUF009  (frozen)
+    """How far gates and notifications of Rollouts may go beyond public addresses."""
     builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
     composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
+    kcl_modules: tuple[str, ...] = ()
+    """Registries, or beginnings of repositories, from which KCL programs may have modules."""
     activations: tuple[str, ...] = ("*",)
     shortcuts: bool = True
     allow_unconfined_functions: bool = False
     function_network: str = "host"
-    """See `Workbench`."""
+    """See `ControllerContext`."""
     webhook: WebhookSettings | None = None
     """None: nothing is asked before a write."""
     share: Share = Share()  # noqa: RUF009  (frozen)
@@ -134,11 +143,14 @@ class Replica:
     settings: ClusterSettings
     clock: Clock
     rng: Random
-    metrics: Registry
+    metrics: MetricsRegistry
     tracer: Tracer
     health: Health
     coordination: KubernetesClient
     """For Leases and the webhook's objects: it has no fence, and never waits behind the work."""
+    journal: LocalJournal = field(default_factory=LocalJournal)
+    address: str = ""
+    """Where other replicas find the journal; empty if nobody does."""
 
     @property
     def terms(self) -> Terms:
@@ -156,54 +168,67 @@ class Replica:
             terms=self.terms,
             insists=insists,
             patience=patience,
+            annotations={ADDRESS_ANNOTATION: self.address},
         )
+
+    @property
+    def leases(self) -> tuple[str, ...]:
+        """What replicas that work hold."""
+        count = self.settings.share.count
+        return (LEASE_NAME, *(shard_lease(shard, count) for shard in range(count) if count > 1))
 
     async def require_sole_control(self) -> None:
         await require_sole_control(self.coordination, take_over=self.settings.take_over, clock=self.clock)
 
-    def surroundings(self) -> Surroundings:
-        return Surroundings(
+    def webhook_context(self) -> WebhookContext:
+        return WebhookContext(
             client=self.coordination,
             clock=self.clock,
             rng=self.rng,
             metrics=self.metrics,
             health=self.health,
             phase_functions=self.settings.phase_functions,
+            journal=self.journal,
+            identity=self.settings.identity,
+            leases=self.leases,
         )
 
 
-async def run_controllers(settings: ClusterSettings, *, stopping: asyncio.Event, said: Said = lambda _: None) -> None:
+async def run_controllers(
+    settings: ClusterSettings, *, stopping: asyncio.Event, report: Report = lambda _: None
+) -> None:
     """Work, or stand by, until `stopping` is set; then finish what is in hand and give the Lease up.
 
     Raises LeadershipLost if the Lease could not be renewed in time; nothing has been written since then.
     """
     async with _opened(settings) as (replica, port), AsyncExitStack() as stack:
-        said(f"{settings.identity} answers /healthz and /metrics on {settings.host}:{port}")
+        report(f"{settings.identity} answers /healthz and /metrics on {settings.host}:{port}")
         if settings.webhook is not None:
-            reviews = await stack.enter_async_context(open_webhook(settings.webhook, replica.surroundings()))
-            said(f"{settings.identity} answers admission reviews on {settings.webhook.host}:{reviews}")
+            reviews = await stack.enter_async_context(open_webhook(settings.webhook, replica.webhook_context()))
+            report(f"{settings.identity} answers admission reviews on {settings.webhook.host}:{reviews}")
+            replica = replace(replica, address=settings.webhook.peer_address(reviews))
         if settings.share.count > 1:
-            await _share(replica, stopping, said)
+            await _share(replica, stopping, report)
         else:
-            await _lead(replica, stopping, said)
+            await _lead(replica, stopping, report)
 
 
-async def _lead(replica: Replica, stopping: asyncio.Event, said: Said) -> None:
+async def _lead(replica: Replica, stopping: asyncio.Event, report: Report) -> None:
     """One replica works at a time."""
     identity, election = replica.settings.identity, replica.election(LEASE_NAME)
 
     async def work() -> None:
-        said(f"{identity} leads")
+        report(f"{identity} leads")
         await replica.require_sole_control()
         async with open_work(replica, election.check):
-            said(f"{identity} works: all controllers run")
+            report(f"{identity} works: all controllers run")
             await stopping.wait()
-            said("stopping: finishing what is in hand")
+            report("stopping: finishing what is in hand")
 
     await until_stopped(stopping, election, work)
 
 
-async def _share(replica: Replica, stopping: asyncio.Event, said: Said) -> None:
+async def _share(replica: Replica, stopping: asyncio.Event, report: Report) -> None:
     """Every replica reconciles the XRs of the shards it holds; one of them leads, and does everything else.
 
     A Lease each says who holds which shard. A replica takes its home shard from whoever stands in for it, and stands in
@@ -222,18 +247,18 @@ async def _share(replica: Replica, stopping: asyncio.Event, said: Said) -> None:
     async with open_work(replica, fence, shards) as controllers, asyncio.TaskGroup() as tasks:
 
         async def lead() -> None:
-            said(f"{identity} leads")
+            report(f"{identity} leads")
             await controllers.lead()
-            said(f"{identity} works: all controllers run")
+            report(f"{identity} works: all controllers run")
             await stopping.wait()
-            await controllers.bench.plane.stop_all()
+            await controllers.context.manager.stop_all()
 
         async def hold(shard: int, election: Election) -> None:
-            said(f"{identity} holds shard {shard}")
+            report(f"{identity} holds shard {shard}")
             shards.begin(shard)
             await _first(stopping, election.wanted)
             await shards.end(shard)
-            said(f"{identity} gives up shard {shard}")
+            report(f"{identity} gives up shard {shard}")
 
         async def stand(shard: int) -> None:
             patience = 0.0 if shard == share.home else terms.lease / 2
@@ -309,14 +334,16 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
         )
         replica.health.hears(CONTROLLERS, watches)
         stack.callback(replica.health.forget, CONTROLLERS)
-        plane = await stack.enter_async_context(open_plane(watches, clock=clock, grace_seconds=settings.grace_seconds))
+        manager = await stack.enter_async_context(
+            open_manager(watches, clock=clock, grace_seconds=settings.grace_seconds)
+        )
         parts = Parts(
             client=client,
-            fleet_client=RememberingClient(client, recent),
-            plane=plane,
+            xr_client=RememberingClient(client, recent),
+            manager=manager,
             clock=clock,
             rng=replica.rng,
-            gate=Gate(4),
+            limiter=ConcurrencyLimiter(4),
             metrics=replica.metrics,
             data=settings.data,
             features=settings.features,
@@ -325,6 +352,8 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
             poll_interval=settings.poll_interval,
             phase_functions=settings.phase_functions,
             tool_labels=settings.tool_labels,
+            rollout_reach=settings.rollout_reach,
+            jobs=True,
             builtin_functions=settings.builtin_functions,
             activations=settings.activations,
             shortcuts=settings.shortcuts,
@@ -335,9 +364,12 @@ async def open_work(replica: Replica, fence: Fence, shards: Shards | None = None
             shards=shards,
             rights=ClusterRights(client),
             composed_kinds=settings.composed_kinds,
+            kcl_modules=settings.kcl_modules,
         )
         controllers = await stack.enter_async_context(open_controllers(parts))
-        stack.push_async_callback(plane.stop_all)
+        stack.push_async_callback(manager.stop_all)
+        replica.journal.controllers = controllers
+        stack.callback(replica.journal.close)
         yield controllers
 
 
@@ -351,27 +383,27 @@ def _authority(settings: ClusterSettings, clock: Clock) -> Pki | None:
 @asynccontextmanager
 async def _opened(settings: ClusterSettings) -> AsyncIterator[tuple[Replica, int]]:
     """What a replica has whether it leads or not, and the port of its endpoint."""
-    metrics, clock, health = Registry(), SystemClock(), Health()
+    metrics, clock, health = MetricsRegistry(), SystemClock(), Health()
     gauge = metrics.gauge("planform_feature_enabled", "Whether a feature gate is on.", ["name"])
     for name in FEATURES:
         gauge.labels(name).set(float(settings.features.enabled(name)))
     configure(allow_unconfined=settings.allow_unconfined_functions, function_network=settings.function_network)
-    sandbox = asyncio.create_task(SandboxReport(metrics).tell(), name="which sandbox there is")
+    sandbox = asyncio.create_task(SandboxReport(metrics).run(), name="which sandbox there is")
     async with AsyncExitStack() as stack:
         stack.callback(sandbox.cancel)
         # Renewals are small and must not wait: they have connections of their own, and fail in time to be tried again.
         limits = Limits(request_seconds=terms_of(settings.lease_seconds).renew / 2, connections=8)
         coordination = await stack.enter_async_context(settings.client(limits))
-        tracer: Tracer = PassTracer()
+        tracer: Tracer = PropagatingTracer()
         if settings.otlp_endpoint:
             traces = open_telemetry_tracer(settings.otlp_endpoint)
             stack.callback(traces.close)
             tracer = traces
         await ensure_namespace(coordination, settings.namespace)
         port = await stack.enter_async_context(open_endpoint(settings.host, settings.port, health, metrics))
-        searches = Searches()
+        collector = IdleCollector()
         lag = asyncio.create_task(
-            LoopLag(metrics, clock, at_rest=searches.at_rest, at_work=searches.at_work).run(), name="loop lag"
+            LoopLag(metrics, clock, when_idle=collector.when_idle, when_busy=collector.when_busy).run(), name="loop lag"
         )
         stack.callback(lag.cancel)
         yield Replica(settings, clock, SystemRandom(), metrics, tracer, health, coordination), port

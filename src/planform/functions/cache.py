@@ -18,7 +18,7 @@ from planform.clock import Clock
 from planform.functions.runner import FunctionRevision
 from planform.functions.sending import canonical
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 MAX_TTL = 24 * 3600.0
 _ENTRY_OVERHEAD = 512
@@ -56,14 +56,19 @@ class ResponseCache:
     """Bounded by bytes and entries; what was used least lately goes first. Answers are shared: nobody changes them."""
 
     def __init__(
-        self, clock: Clock, *, max_bytes: int = 64 << 20, max_entries: int = 20_000, metrics: Registry | None = None
+        self,
+        clock: Clock,
+        *,
+        max_bytes: int = 64 << 20,
+        max_entries: int = 20_000,
+        metrics: MetricsRegistry | None = None,
     ) -> None:
         self._clock = clock
         self._max_bytes = max_bytes
         self._max_entries = max_entries
         self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._bytes = 0
-        metrics = metrics or Registry()
+        metrics = metrics or MetricsRegistry()
         labels = ("function_name", "reason")
         self._lookups = metrics.counter(
             "function_run_function_response_cache_lookups_total", "Lookups by how they ended.", labels

@@ -221,14 +221,23 @@ class CredentialsUnavailable(FunctionError):
     retryable = True
 
 
-def answer_too_large(size: int | None, revision: FunctionRevision) -> FunctionAnswerTooLarge:
-    """Of an answer beyond the revision's limit; None is the size of one that was cut off at it."""
-    what = f"is {mebibytes(size)}" if size is not None else "is larger"
+def answer_too_large(
+    size: int, limit: int, revision: FunctionRevision | None = None, *, cut_off: bool = False
+) -> FunctionAnswerTooLarge:
+    """Of an answer beyond its function's limit, or the first part of one that was `cut_off`. A built-in does not know
+    its revision, nor whether a Function installs it."""
+    what = f"is more than {mebibytes(size)}" if cut_off else f"is {mebibytes(size)}"
+    whose = "the Function" if revision is not None else "a Function that installs it"
     return FunctionAnswerTooLarge(
-        f"the answer {what}, and at most {mebibytes(revision.max_answer_size)} are taken"
-        f" (annotation {MAX_ANSWER_SIZE_ANNOTATION} of the Function)",
+        f"the answer {what}, and at most {mebibytes(limit)} are taken"
+        f" (annotation {MAX_ANSWER_SIZE_ANNOTATION} of {whose})",
         revision=revision,
     )
+
+
+def object_too_large(detail: str, revision: FunctionRevision | None = None) -> FunctionAnswerTooLarge:
+    """Of an answer with an object in it that no store would take, whatever the function's limit is."""
+    return FunctionAnswerTooLarge(detail, revision=revision, hint="let the function answer with less")
 
 
 def mebibytes(size: int) -> str:

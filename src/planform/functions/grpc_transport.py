@@ -23,7 +23,6 @@ import grpc
 from planform.functions.endpoints import Endpoints, Remote
 from planform.functions.errors import (
     FunctionAnswerInvalid,
-    FunctionAnswerTooLarge,
     FunctionCrashed,
     FunctionError,
     FunctionFailed,
@@ -33,13 +32,14 @@ from planform.functions.errors import (
     FunctionUnavailable,
     answer_too_large,
     mebibytes,
+    object_too_large,
 )
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse, Severity
 from planform.functions.wire import CallerCodec, ObjectTooLarge, WireError
-from planform.reconcile.gate import Gate
-from planform.telemetry.metrics import Registry
-from planform.telemetry.tracing import PassTracer, Tracer, format_traceparent
+from planform.reconcile.limiter import ConcurrencyLimiter
+from planform.telemetry.metrics import MetricsRegistry
+from planform.telemetry.tracing import PropagatingTracer, Tracer, format_traceparent
 from planform_sdk.proto import METHODS
 
 _SERVICE_CONFIG: Final = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
@@ -71,7 +71,7 @@ class _Connection:
     endpoint: Remote
     max_answer_size: int
     channel: Any
-    gate: Gate
+    limiter: ConcurrencyLimiter
     calls: dict[str, Any] = field(default_factory=dict)
     version: str = "v1"
     deterministic: bool = False
@@ -108,25 +108,20 @@ class GrpcRunner:
         *,
         limits: CallLimits = CallLimits(),  # noqa: B008  # frozen
         codec: CallerCodec | None = None,
-        metrics: Registry | None = None,
+        metrics: MetricsRegistry | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         self._endpoints = endpoints
-        self._tracer: Tracer = tracer if tracer is not None else PassTracer()
+        self._tracer: Tracer = tracer if tracer is not None else PropagatingTracer()
         self._limits = limits
         self._codec = codec or CallerCodec()
         self._connections: dict[tuple[str, str], _Connection] = {}
         self._draining: set[asyncio.Task[None]] = set()
-        metrics = metrics or Registry()
+        metrics = metrics or MetricsRegistry()
         labels = ("function_name", "function_revision", "grpc_method")
         self._requests = metrics.counter("function_run_function_request_total", "Calls that were started.", labels)
         ended = (*labels, "grpc_code", "result_severity")
         self._responses = metrics.counter("function_run_function_response_total", "Calls that have ended.", ended)
-        self._refused = metrics.counter(
-            "function_run_function_refused_answers_total",
-            "Answers that were not taken: too large, or none.",
-            ("function_name", "function_revision", "reason"),
-        )
         self._seconds = metrics.histogram("function_run_function_seconds", "How long calls took.", ended)
 
     async def __aenter__(self) -> GrpcRunner:
@@ -168,20 +163,16 @@ class GrpcRunner:
             data = await self._codec.encode(request)
         except (TypeError, ValueError, OverflowError) as error:
             raise FunctionRefused(f"the request cannot be sent: {error}", revision=revision) from error
-        async with AsyncExitStack() as turn:
+        async with AsyncExitStack() as slot:
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    await turn.enter_async_context(connection.gate.turn(_asker(request)))
+                    await slot.enter_async_context(connection.limiter.slot(_asker(request)))
             except TimeoutError as error:
                 raise FunctionTimedOut(
                     "no free turn before the step's deadline: its other calls do not end", revision=revision
                 ) from error
             started = time.monotonic()
-            try:
-                answer = await self._call(revision, connection, data, deadline)
-            except FunctionAnswerTooLarge as error:
-                self._refused.labels(revision.function, revision.name, error.reason).inc()
-                raise
+            answer = await self._call(revision, connection, data, deadline)
         try:
             response = await self._codec.decode(answer, request)
         except WireError as error:
@@ -191,7 +182,6 @@ class GrpcRunner:
             refusal = None
         del answer
         if refusal is not None:
-            self._refused.labels(revision.function, revision.name, refusal.reason).inc()
             self._count(revision, connection.version, _Code.OK.name, started)
             raise refusal
         response.deterministic = connection.deterministic
@@ -211,7 +201,9 @@ class GrpcRunner:
                 return known
             self._drain(known)
         size = revision.max_answer_size
-        connection = _Connection(endpoint, size, self._channel(endpoint, size), Gate(self._limits.calls_per_revision))
+        connection = _Connection(
+            endpoint, size, self._channel(endpoint, size), ConcurrencyLimiter(self._limits.calls_per_revision)
+        )
         for version, method in METHODS.items():
             connection.calls[version] = connection.channel.unary_unary(method)
         self._connections[key] = connection
@@ -301,7 +293,7 @@ class GrpcRunner:
                 trace = [("traceparent", format_traceparent(span.context))] if span.context is not None else None
                 call = connection.calls[version](data, timeout=max(0.001, deadline - started), metadata=trace)
                 answer: bytes = await call
-            connection.deterministic = _says_deterministic(await call.trailing_metadata())
+            connection.deterministic = _is_deterministic_by(await call.trailing_metadata())
         except grpc.aio.AioRpcError as error:
             self._count(revision, version, error.code().name, started)
             raise
@@ -316,7 +308,7 @@ class GrpcRunner:
         self._seconds.labels(*labels).observe(time.monotonic() - started)
 
 
-def _says_deterministic(metadata: Any) -> bool:
+def _is_deterministic_by(metadata: Any) -> bool:
     """Functions written with our SDK say it beside each answer; others say nothing."""
     return any(key == DETERMINISTIC_METADATA and value == "true" for key, value in metadata or ())
 
@@ -333,7 +325,7 @@ async def _state_change(channel: Any, timeout: float) -> None:
 
 def _refusal(error: WireError, revision: FunctionRevision) -> FunctionError:
     if isinstance(error, ObjectTooLarge):
-        return FunctionAnswerTooLarge(str(error), revision=revision, hint="let the function answer with less")
+        return object_too_large(str(error), revision)
     return FunctionAnswerInvalid(str(error), revision=revision)
 
 
@@ -358,7 +350,7 @@ def _named(error: Any, revision: FunctionRevision, request_size: int) -> Functio
             return FunctionCrashed("the connection ended before the answer", revision=revision)
         case _Code.RESOURCE_EXHAUSTED if (size := _TOO_LARGE.search(details)) is not None:
             if int(size[1]) != request_size:
-                return answer_too_large(int(size[1]), revision)
+                return answer_too_large(int(size[1]), revision.max_answer_size, revision)
             return FunctionRequestTooLarge(
                 f"the request is {mebibytes(request_size)}, and the function takes at most {mebibytes(int(size[2]))}",
                 revision=revision,

@@ -16,7 +16,7 @@ from planform.errors import PlanformError
 from planform.functions.errors import FunctionError, FunctionFailed, FunctionNotFound
 from planform.functions.runner import BuiltinFunction, FunctionRevision, WaitingFunction
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 SLOW = 0.005
 """Seconds that nothing should hold the loop for."""
@@ -36,12 +36,12 @@ class InProcessRunner:
         self,
         functions: Iterable[BuiltinFunction | WaitingFunction] | Find,
         *,
-        metrics: Registry | None = None,
+        metrics: MetricsRegistry | None = None,
     ) -> None:
         """All of them, or what finds one by its name when it is first called."""
         self._find: Find = functions if callable(functions) else {each.name: each for each in functions}.get
         self._gave_way = 0.0
-        metrics = metrics or Registry()
+        metrics = metrics or MetricsRegistry()
         self._calls = metrics.counter(
             "function_run_builtin_total",
             "Calls of functions that ship with planform.",

@@ -118,7 +118,8 @@ class ReadPolicy(msgspec.Struct, frozen=True):
         if not self.requirements_enabled:
             raise RequirementDenied(
                 f"{what} is denied: requirements are switched off on this control plane",
-                hint="an operator can switch them on",
+                hint="switch on the feature gate CompositionFunctionsExtraResources"
+                " (--enable-composition-functions-extra-resources)",
             )
 
     async def _check_namespace(self, what: str, selector: ResourceSelector) -> None:

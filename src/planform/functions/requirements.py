@@ -20,7 +20,7 @@ from planform.functions.calling import Call
 from planform.functions.errors import FunctionTimedOut, RequirementDenied, RequirementUnreadable, UnstableRequirements
 from planform.functions.read_policy import ReadPolicy, describe
 from planform.functions.runner import ResourceReader
-from planform.functions.sending import tag_of, without_bookkeeping
+from planform.functions.sending import tag_of, without_server_metadata
 from planform.functions.values import (
     FunctionRequest,
     FunctionResponse,
@@ -61,7 +61,7 @@ class RunReader:
         known = self._resources.get(key)
         if known is None:
             found = await self._reader.read(selector)
-            known = self._resources[key] = [Resource(without_bookkeeping(each)) for each in found]
+            known = self._resources[key] = [Resource(without_server_metadata(each)) for each in found]
         return known
 
     async def schema(self, selector: SchemaSelector) -> Object | None:

@@ -92,7 +92,7 @@ class Version:
     activation: str = field(default="", compare=False)
     """How users would have an inactive one serve."""
     revision: FunctionRevision = field(init=False, repr=False, compare=False)
-    """As everything downstream knows it. Made once: every pass of a fleet asks for it again and again."""
+    """As everything downstream knows it. Made once: every reconcile of a fleet asks for it again and again."""
 
     def __post_init__(self) -> None:
         revision = FunctionRevision(

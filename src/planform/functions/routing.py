@@ -23,6 +23,8 @@ class RoutingRunner:
             return await self._builtins.run_builtin(endpoint.name, revision, request, timeout=timeout)
         if self._remote is None:
             raise FunctionUnavailable(
-                "functions over gRPC are not available here", revision=revision, hint="install planform[functions]"
+                "functions over gRPC are not available here",
+                revision=revision,
+                hint="install grpcio, protobuf and planform-sdk beside planform",
             )
         return await self._remote.run(revision, request, timeout=timeout)

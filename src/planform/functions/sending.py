@@ -1,4 +1,4 @@
-"""What a function is sent: objects without bookkeeping, and a tag that names exactly this request.
+"""What a function is sent: objects without server metadata, and a tag that names exactly this request.
 
 Managed fields and resource versions change with every write of anybody, would defeat every cache and burst message
 limits, and no function decides by them.
@@ -19,7 +19,7 @@ _UNDIVIDED = 2047
 """So many bytes hashlib takes without letting other threads run."""
 
 
-def without_bookkeeping(obj: Object) -> Object:
+def without_server_metadata(obj: Object) -> Object:
     """The object, or a shallow copy of it if there was something to leave out."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict) or not ("managedFields" in metadata or "resourceVersion" in metadata):
@@ -90,7 +90,7 @@ def observed_digest(observed: object) -> bytes:
 
 
 def _sent(resource: Resource) -> Resource:
-    return Resource(without_bookkeeping(resource.resource), resource.connection_details, resource.ready)
+    return Resource(without_server_metadata(resource.resource), resource.connection_details, resource.ready)
 
 
 def _plain(value: object) -> Any:

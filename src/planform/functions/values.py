@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
 
-Object = dict[str, Any]
+from planform.api.kinds import Object as Object
 
 
 class Ready(IntEnum):

@@ -116,7 +116,7 @@ class CallerCodec:
                 f"the answer has no desired state, while it was sent {len(request.desired.resources)} resources"
             )
         desired = _parse(self._state, message.desired, "the desired state is not a State")
-        _judge(desired, message)
+        _validate(desired, message)
         pace = _Pace()
         return FunctionResponse(
             desired=await self._decode_state(desired, pace),
@@ -192,16 +192,16 @@ class _Pace:
         return True
 
 
-def _judge(desired: Any, message: Any) -> None:
+def _validate(desired: Any, message: Any) -> None:
     """Raises ObjectTooLarge, before anything is decoded that costs more than its bytes."""
-    _judge_object(message.context, "context")
-    _judge_object(message.output, "output")
-    _judge_object(desired.composite.resource, "the desired composite resource")
+    _validate_object(message.context, "context")
+    _validate_object(message.output, "output")
+    _validate_object(desired.composite.resource, "the desired composite resource")
     for name, each in desired.resources.items():
-        _judge_object(each.resource, f'desired resource "{name}"')
+        _validate_object(each.resource, f'desired resource "{name}"')
 
 
-def _judge_object(data: bytes, what: str) -> None:
+def _validate_object(data: bytes, what: str) -> None:
     if len(data) > MAX_OBJECT:
         raise ObjectTooLarge(
             f"{what} is {mebibytes(len(data))}, and no object may be larger than {mebibytes(MAX_OBJECT)}"

@@ -178,12 +178,12 @@ def _map_entry(mapping: dict[str, Any], key: Value) -> Value:
     return mapping.get(key, "" if isinstance(mapping, StringMap) else None)
 
 
-def _index_argument(key: Value, most: int) -> int:
+def _index_argument(key: Value, maximum: int) -> int:
     if key is None:
         raise CallFailed("cannot index slice/array with nil")
     if not is_integer(key):
         raise CallFailed(f"cannot index slice/array with type {type_name(key)}")
-    if not 0 <= key <= most:
+    if not 0 <= key <= maximum:
         raise CallFailed(f"index out of range: {key}")
     return int(key)
 

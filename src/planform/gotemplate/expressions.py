@@ -16,6 +16,7 @@ from planform.gotemplate.runtime import BIG
 from planform.gotemplate.values import INT64_MAX, INT64_MIN, MISSING, Int
 
 MARK: Final = "#@"
+_REFUSAL: Final = "refuse("
 _COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
 # Types of which no value is nil, so that nothing has to look.
 _NEVER_NIL: Final = frozenset(
@@ -36,7 +37,7 @@ class Site:
 class Code:
     """A Python expression and what is known of its value.
 
-    `last` is the node that Go has in hand once the value is there; complaints about the value name it.
+    `last` is the node that Go has in hand once the value is there; errors about the value name it.
     """
 
     python: str
@@ -102,7 +103,7 @@ class ExpressionCompiler:
         return self.names.site(Site(node, self.tree.name, function)) + python
 
     def refusal(self, message: str, node: Node) -> Code:
-        return Code(self.call(f"refuse({message!r})", node), node)
+        return Code(self.call(f"{_REFUSAL}{message!r})", node), node)
 
     def normal(self, code: Code) -> Code:
         """The value of a finished pipeline, where nil and missing are the same."""
@@ -137,7 +138,26 @@ class ExpressionCompiler:
         return next((name for known, name in reversed(self.variables) if known == variable.name), None)
 
     def command(self, pipe: Pipe, command: Command, final: Code | None) -> Code:
-        """One stage of a pipeline; `final` is the value of the stage before."""
+        """One stage of a pipeline; `final` is the value of the stage before.
+
+        Go has that value before it looks at the arguments. Python would have it after them, as it is the last one; so
+        it is put into a local first, where the arguments could fail, be passed over, or see what that stage changes.
+        """
+        if final is None or final.python.isidentifier():
+            return self.stage(pipe, command, final)
+        if all(map(_is_settled, command.args[1:])) and not self.may_skip(command):
+            code = self.stage(pipe, command, final)
+            if _REFUSAL not in code.python:
+                return code
+        stage = self.local("stage")
+        code = self.stage(pipe, command, replace(final, python=stage))
+        return replace(code, python=f"({stage} := {final.python}, {code.python})[1]")
+
+    def may_skip(self, command: Command) -> bool:
+        first = command.args[0]
+        return isinstance(first, Identifier) and self.names.functions[first.name].special in ("and", "or")
+
+    def stage(self, pipe: Pipe, command: Command, final: Code | None) -> Code:
         first, arguments = command.args[0], command.args[1:]
         match first:
             case Identifier():
@@ -257,9 +277,9 @@ class ExpressionCompiler:
         function = self.names.functions[name]
         signature = function.signature
         given = len(arguments) + (final is not None)
-        complaint = signature.arity_complaint(name, len(arguments), given)
-        if complaint is not None:
-            return self.refusal(complaint, node)
+        problem = signature.arity_error(name, len(arguments), given)
+        if problem is not None:
+            return self.refusal(problem, node)
         if function.special in ("and", "or", "not"):
             return self.logic(function.special, arguments, final)
         values: list[Code] = []
@@ -376,3 +396,10 @@ class ExpressionCompiler:
         else:
             python = self.call(f"argument({python}, {go_type!r})", value.last)
         return Code(python, value.last, go_type, value.may_be_nil, value.inside)
+
+
+def _is_settled(argument: Node) -> bool:
+    """Whether nothing can change what an argument is, nor make it fail: constants, variables and dot themselves."""
+    if isinstance(argument, Variable):
+        return not argument.path
+    return isinstance(argument, nodes.Bool | nodes.String | nodes.Numeric | nodes.Nil | nodes.Dot)

@@ -36,11 +36,13 @@ class Signature:
     def parameter(self, index: int) -> str:
         return self.parameters[min(index, len(self.parameters) - 1)]
 
-    def arity_complaint(self, name: str, written: int, given: int) -> str | None:
+    def arity_error(self, name: str, written: int, given: int) -> str | None:
         """Why this number of arguments is wrong. `written` are those in the text, `given` adds the piped one."""
         if self.variadic:
-            least = len(self.parameters) - 1
-            return f"wrong number of args for {name}: want at least {least} got {written}" if given < least else None
+            minimum = len(self.parameters) - 1
+            return (
+                f"wrong number of args for {name}: want at least {minimum} got {written}" if given < minimum else None
+            )
         if given != len(self.parameters):
             return f"wrong number of args for {name}: want {len(self.parameters)} got {given}"
         return None

@@ -274,8 +274,13 @@ def _assemble(found: Mapping[str, str], text: str, zone: tzinfo) -> Time:
     elif half.upper() == "AM" and hour == 12:
         hour = 0
     minute, second = number("04", "4"), number("05", "5")
-    for name, value, most in (("month", month, 12), ("hour", hour, 23), ("minute", minute, 59), ("second", second, 59)):
-        if value > most or (name == "month" and value < 1):
+    for name, value, maximum in (
+        ("month", month, 12),
+        ("hour", hour, 23),
+        ("minute", minute, 59),
+        ("second", second, 59),
+    ):
+        if value > maximum or (name == "month" and value < 1):
             raise CallFailed(f"parsing time {quote(text)}: {name} out of range")
     fraction = next((value[1:] for key, value in found.items() if key[0] in ".," and value), "")
     nanosecond = int(fraction[:9].ljust(9, "0")) if fraction else 0

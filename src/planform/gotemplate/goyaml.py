@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import yaml
 
+from planform.apimachinery import yaml_loader
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.floats import format_float
 from planform.gotemplate.printing import Meter
 from planform.gotemplate.values import NIL_CONTAINERS, Record, Value, type_name
-from planform.machinery import yamlish
 
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _NO_CHARACTER: Final = re.compile("[\ud800-\udfff]")
@@ -139,8 +139,8 @@ def _plain(value: Value, meter: Meter) -> Any:
 def load_yaml(text: str) -> Value:
     """The value of one document. Raises CallFailed."""
     try:
-        return _floated(yamlish.load(text))
-    except (yamlish.YamlError, UnicodeError) as error:
+        return _floated(yaml_loader.load(text))
+    except (yaml_loader.YamlError, UnicodeError) as error:
         raise CallFailed(f"yaml: {error}") from None
 
 

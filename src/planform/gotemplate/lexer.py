@@ -162,9 +162,9 @@ class _Lexer:
     def item(self, pos: int, char: str) -> bool:
         text = self.text
         if char in _QUOTED:
-            pattern, kind, complaint = _QUOTED[char]
+            pattern, kind, message = _QUOTED[char]
             match = pattern.match(text, pos)
-            return self.take(kind, pos, match.end()) if match else self.fail(pos, complaint)
+            return self.take(kind, pos, match.end()) if match else self.fail(pos, message)
         if char == "$" or (char == "." and not text[pos + 1 : pos + 2].isdigit()):
             return self.name(pos, char)
         if char in "+-." or "0" <= char <= "9":

@@ -87,7 +87,7 @@ class _Printf:
 
     def directive(self) -> str:
         """What one %-directive becomes; `at` is after its percent sign."""
-        template, complaints = self.template, ""
+        template, problems = self.template, ""
         flags = _Verb("")
         self.good_index, self.after_index = True, False
         while self.at < len(template) and template[self.at] in "#0+- ":
@@ -98,7 +98,7 @@ class _Printf:
             self.at += 1
             width = self.star()
             if width is None:
-                complaints += "%!(BADWIDTH)"
+                problems += "%!(BADWIDTH)"
             else:
                 flags.minus = flags.minus or width < 0
                 flags.width = abs(width)
@@ -116,31 +116,31 @@ class _Printf:
                 self.at += 1
                 precision = self.star()
                 if precision is None:
-                    complaints += "%!(BADPREC)"
+                    problems += "%!(BADPREC)"
                 elif precision >= 0:
                     flags.precision = precision
                 else:
-                    complaints += "%!(BADPREC)"
+                    problems += "%!(BADPREC)"
                 self.after_index = False
             else:
                 flags.precision = self.number() or 0
         if not self.after_index:
             self.index()
         if self.at >= len(template):
-            return complaints + "%!(NOVERB)"
+            return problems + "%!(NOVERB)"
         verb = template[self.at]
         self.at += 1
         if verb == "%":
-            return complaints + "%"
+            return problems + "%"
         if not self.good_index:
-            return f"{complaints}%!{verb}(BADINDEX)"
+            return f"{problems}%!{verb}(BADINDEX)"
         if self.argument >= len(self.values):
-            return f"{complaints}%!{verb}(MISSING)"
+            return f"{problems}%!{verb}(MISSING)"
         value = self.values[self.argument]
         self.argument += 1
         flags.choose(verb)
         self.meter.spend(flags.width or 0)
-        return complaints + flags.show(value, self.meter)
+        return problems + flags.show(value, self.meter)
 
     def peek(self) -> str:
         return self.template[self.at : self.at + 1]
@@ -351,14 +351,14 @@ class _Verb:
         return None
 
     def digits(self, number: int, base: int, form: str, *, prefixed: bool = False) -> str:
-        negative, least = number < 0, 0
+        negative, minimum = number < 0, 0
         if self.precision is not None:
-            least = self.precision
-            if least == 0 and number == 0:
+            minimum = self.precision
+            if minimum == 0 and number == 0:
                 return " " * (self.width or 0)
         elif self.zero and not self.minus and self.width is not None:
-            least = self.width - (negative or self.plus or self.space)
-        text = format(abs(int(number)), form).rjust(least, "0")
+            minimum = self.width - (negative or self.plus or self.space)
+        text = format(abs(int(number)), form).rjust(minimum, "0")
         if self.sharp or prefixed:
             if base == 2:
                 text = "0b" + text

@@ -119,14 +119,14 @@ class State:
         return "".join(parts)
 
 
-def _count(value: list[Any] | dict[str, Any], most: int, depth: int) -> int:
+def _count(value: list[Any] | dict[str, Any], maximum: int, depth: int) -> int:
     if depth > MAX_NESTING:
         raise LimitReached(f"value is nested more than {MAX_NESTING} deep")
     total = len(value)
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, (list, dict)):
-            total += _count(item, most, depth + 1)
-        if total > most:
+            total += _count(item, maximum, depth + 1)
+        if total > maximum:
             raise LimitReached("value is too large to walk through")
     return total
 
@@ -275,7 +275,7 @@ def pairs(state: State, value: Value, weight: int) -> Iterable[tuple[Value, Valu
 
 
 def wrong(value: Value, go_type: str) -> NoReturn:
-    """The complaint about an argument of another type than the parameter."""
+    """The error about an argument of another type than the parameter."""
     if value is MISSING:
         raise Fault(f"invalid value; expected {go_type}")
     got = "interface {}" if value is None else type_name(value)

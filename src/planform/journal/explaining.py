@@ -39,7 +39,7 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ResourceChange:
     """What a step made of a resource: `added`, `changed` or `removed`. `object` is what it was then, or was last."""
 
     key: str
@@ -53,34 +53,34 @@ class Change:
         return f"{kind} ({version})" if version else str(kind)
 
 
-def changes_by_step(run: Run) -> list[tuple[StepRun, list[Change]]]:
+def changes_by_step(run: Run) -> list[tuple[StepRun, list[ResourceChange]]]:
     """Every step, and what it changed, the XR first."""
-    told: list[tuple[StepRun, list[Change]]] = []
+    explained: list[tuple[StepRun, list[ResourceChange]]] = []
     resources: Mapping[str, Part] = {}
     composite: Any = {}
     for step in run.steps:
-        changes: list[Change] = []
+        changes: list[ResourceChange] = []
         if step.composite is not None:
             found = field_changes(composite, step.composite.value)
             fields = tuple(field for field in found if field.path not in _IDENTITY)
-            changes += [Change(XR, "changed", step.composite.value, fields)] if fields else []
+            changes += [ResourceChange(XR, "changed", step.composite.value, fields)] if fields else []
             changes += _resource_changes(resources, step.resources)
             resources, composite = step.resources, step.composite.value
-        told.append((step, changes))
-    return told
+        explained.append((step, changes))
+    return explained
 
 
 def ready_by_step(run: Run) -> list[dict[str, bool]]:
     """For every step, of which resources it said something new: that they are ready, or not."""
-    said: list[dict[str, bool]] = []
+    result: list[dict[str, bool]] = []
     before: Mapping[str, bool] = {}
     for step in run.steps:
-        said.append({key: ready for key, ready in step.ready.items() if before.get(key) is not ready})
+        result.append({key: ready for key, ready in step.ready.items() if before.get(key) is not ready})
         before = step.ready or before
-    return said
+    return result
 
 
-def history_of(run: Run, key: str) -> list[tuple[StepRun, Change]]:
+def history_of(run: Run, key: str) -> list[tuple[StepRun, ResourceChange]]:
     """The steps that added, changed or removed a resource, in order: why it exists, and why it looks as it does."""
     return [(step, change) for step, changes in changes_by_step(run) for change in changes if change.key == key]
 
@@ -128,7 +128,7 @@ def explanation(run: Run) -> dict[str, Any]:
     """All of it as one JSON-shaped value."""
     steps = []
     for (step, changes), ready in zip(changes_by_step(run), ready_by_step(run), strict=True):
-        told = {
+        explained = {
             "step": step.step,
             "function": step.function,
             "revision": step.revision,
@@ -146,12 +146,13 @@ def explanation(run: Run) -> dict[str, Any]:
             "ready": ready,
             "context": list(step.changed_context),
             "results": [
-                {"severity": said.severity, "reason": said.reason, "message": said.message} for said in step.results
+                {"severity": result.severity, "reason": result.reason, "message": result.message}
+                for result in step.results
             ],
             "warnings": list(step.warnings),
             "error": step.error,
         }
-        steps.append(told)
+        steps.append(explained)
     return {
         "id": run.id,
         "apiVersion": run.api_version,
@@ -167,21 +168,22 @@ def explanation(run: Run) -> dict[str, Any]:
         "steps": steps,
         "plan": [
             {"resource": each.resource, "action": each.action, "kind": each.kind, "name": each.name}
+            | ({"error": each.error} if each.error else {})
             for each in run.plan or ()
         ],
     }
 
 
-def _resource_changes(before: Mapping[str, Part], after: Mapping[str, Part]) -> Iterator[Change]:
+def _resource_changes(before: Mapping[str, Part], after: Mapping[str, Part]) -> Iterator[ResourceChange]:
     for key in sorted(before.keys() | after.keys()):
         if key not in before:
-            yield Change(key, "added", after[key].value)
+            yield ResourceChange(key, "added", after[key].value)
         elif key not in after:
-            yield Change(key, "removed", before[key].value)
+            yield ResourceChange(key, "removed", before[key].value)
         else:
             fields = tuple(field_changes(before[key].value, after[key].value))
             if fields:
-                yield Change(key, "changed", after[key].value, fields)
+                yield ResourceChange(key, "changed", after[key].value, fields)
 
 
 def _compared(before: Any, after: Any, key: Any, had: bool, has: bool, path: str) -> Iterator[FieldChange]:
@@ -198,7 +200,7 @@ def _joined(path: str, key: object) -> str:
     return f"{path}.{text}" if path else text
 
 
-def _value(change: Change) -> dict[str, Any]:
+def _value(change: ResourceChange) -> dict[str, Any]:
     value: dict[str, Any] = {"action": change.action, "kind": change.kind}
     if change.action == "changed":
         return value | {"fields": [field.value() for field in change.fields]}

@@ -22,23 +22,24 @@ from typing import Final, TypeVar
 import msgspec
 import orjson
 
+from planform.apimachinery.jsonbody import to_keep
 from planform.clock import Clock
 from planform.functions.sending import hash_of
 from planform.journal.files import is_damage, open_file, set_aside
 from planform.journal.masking import RunMask
 from planform.journal.outbox import Batch, Entry, Outbox
 from planform.journal.records import Run, RunRecord, RunSummary, encode_run
-from planform.journal.tables import Limits, Tables, Written, latest_runs, run_of, runs_of, standing_of
-from planform.machinery.jsonbody import to_keep
+from planform.journal.tables import Limits, Tables, Written, last_runs_of, latest_runs, run_of, runs_of
 from planform.store.worker import Worker
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 WAIT_SECONDS: Final = 0.2
-"""For so long a run waits for company: one transaction for many takes far less than several for few."""
+"""For so long a run waits for others to be written with it: one transaction for many takes far less than several for
+few."""
 _IDENTITY: Final = ("uid", "apiVersion", "kind", "namespace", "name", "started")
 _BATCH: Final = 64
 _QUEUED_RUNS: Final = 4096
@@ -49,7 +50,9 @@ _KEPT_INPUTS: Final = 256
 class Journal:
     """Made by `open_journal`."""
 
-    def __init__(self, path: Path | None, *, clock: Clock, metrics: Registry, limits: Limits, worker: Worker) -> None:
+    def __init__(
+        self, path: Path | None, *, clock: Clock, metrics: MetricsRegistry, limits: Limits, worker: Worker
+    ) -> None:
         self._path = path
         self._clock = clock
         self._limits = limits
@@ -60,7 +63,7 @@ class Journal:
         self._much = asyncio.Event()  # so much waits that it should not wait longer
         self._writing = asyncio.Lock()
         self._next_run = 1
-        self._complaint = ""
+        self._reported_error = ""
         self._written = metrics.counter(
             "planform_journal_runs_total", "Runs that were written to the journal."
         ).labels()
@@ -106,9 +109,9 @@ class Journal:
         """The latest run of every object of a kind, named with its group: `XBucket.example.org`; empty means any."""
         return await self._read(lambda database: latest_runs(database, kind), [])
 
-    async def standing(self, kind: str) -> dict[str, bytes]:
+    async def last_runs(self, kind: str) -> dict[str, bytes]:
         """What `remember` was given for this kind, by uid."""
-        return await self._read(lambda database: standing_of(database, kind), {})
+        return await self._read(lambda database: last_runs_of(database, kind), {})
 
     async def forget_kind(self, kind: str) -> int:
         """The kind is gone: so are all its objects. Gives how many were forgotten."""
@@ -130,9 +133,9 @@ class Journal:
                     written = await self._worker.run(partial(self._write, batch))
                 except (sqlite3.Error, OSError) as error:
                     self._failed.inc(len(batch.runs))
-                    self._complain(f"cannot write the journal: {error}")
+                    self._report_error(f"cannot write the journal: {error}")
                 else:
-                    self._complaint = ""
+                    self._reported_error = ""
                     self._written.inc(written.runs)
                     self._bytes.set(written.bytes)
 
@@ -163,7 +166,7 @@ class Journal:
         try:
             return await self._worker.run(lambda: read(self._database))
         except (sqlite3.Error, zlib.error, msgspec.MsgspecError, ValueError) as error:
-            self._complain(f"cannot read the journal: {error}")
+            self._report_error(f"cannot read the journal: {error}")
             return nothing
 
     def _open(self) -> None:
@@ -201,10 +204,10 @@ class Journal:
             self._start_anew(self._path, error)
             return self._tables.write(batch, self._clock.now())
 
-    def _complain(self, text: str) -> None:
+    def _report_error(self, text: str) -> None:
         """Once for each problem, not once for each write."""
-        if text != self._complaint:
-            self._complaint = text
+        if text != self._reported_error:
+            self._reported_error = text
             log.error("%s", text)
 
 
@@ -213,7 +216,7 @@ async def open_journal(
     path: Path | None,
     *,
     clock: Clock,
-    metrics: Registry,
+    metrics: MetricsRegistry,
     limits: Limits = Limits(),  # noqa: B008  # frozen
 ) -> AsyncIterator[Journal]:
     """The journal in that file, or in memory; leaving writes what waits. A file that cannot be used is set aside or

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import orjson
 
+from planform.apimachinery import last_applied
 from planform.errors import PlanformError
-from planform.machinery import last_applied
-from planform.telemetry.masking import MASK, SHORTEST
+from planform.telemetry.masking import MASK, MIN_LENGTH
 
 _SECRET_KIND: Final = b'"kind":"Secret"'  # as canonical JSON spells it
-_SHORTEST_ENCODED: Final = 8
+_MIN_ENCODED_LENGTH: Final = 8
 
 
 class RunMask:
@@ -30,7 +30,7 @@ class RunMask:
         values, whole = set(secrets), b"\n".join(parts)  # one search through all is cheaper than one through each
         self._holders = {raw for raw in parts if _SECRET_KIND in raw} if _SECRET_KIND in whole else set()
         for raw in self._holders:
-            values.update(_held(orjson.loads(raw)))
+            values.update(values_within(orjson.loads(raw)))
         self._texts = sorted({text for value in values for text in _spellings(value)}, key=len, reverse=True)
         self._needles = [orjson.dumps(text)[1:-1] for text in self._texts]
         self._all_clean = not self._holders and not any(needle in whole for needle in self._needles)
@@ -86,8 +86,8 @@ def masked_error(error: PlanformError, mask: RunMask) -> PlanformError:
         return error
     error.args = tuple(mask.text(each) if isinstance(each, str) else each for each in error.args)
     for name in ("detail", "details"):
-        if said := getattr(error, name, None):
-            setattr(error, name, mask.value(said))
+        if value := getattr(error, name, None):
+            setattr(error, name, mask.value(value))
     if error.hint is not None:
         error.hint = mask.text(error.hint)
     error.__cause__ = error.__context__ = None
@@ -114,29 +114,30 @@ def values_of_secret(obj: dict[str, Any]) -> Iterator[bytes]:
                     yield _decoded(text) if field == "data" else text.encode()
 
 
+def values_within(value: Any) -> Iterator[bytes]:
+    """What every Secret holds that the value is or has in it, as an object does that wraps manifests of others."""
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, dict):
+            yield from values_of_secret(each)
+            rest += [member for member in each.values() if isinstance(member, (dict, list))]
+        elif isinstance(each, list):
+            rest += [member for member in each if isinstance(member, (dict, list))]
+
+
 def _spellings(value: bytes) -> Iterator[str]:
     """How a secret value may be written down; none for one too short to be told from ordinary text."""
     for encoded in (b64encode(value).decode(), urlsafe_b64encode(value).decode()):
-        if len(encoded) >= _SHORTEST_ENCODED:
+        if len(encoded) >= _MIN_ENCODED_LENGTH:
             yield encoded
     try:
         text = value.decode()
     except UnicodeDecodeError:
         return
     for part in (text, *text.splitlines()):
-        if len(part.strip()) >= SHORTEST:
+        if len(part.strip()) >= MIN_LENGTH:
             yield part
-
-
-def _held(value: Any) -> Iterator[bytes]:
-    """The values of every Secret within."""
-    if isinstance(value, list):
-        for each in value:
-            yield from _held(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _held(each)
-        yield from values_of_secret(value)
 
 
 def _without_values(secret: dict[str, Any]) -> dict[str, Any]:

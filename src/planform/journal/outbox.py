@@ -81,13 +81,13 @@ class Outbox:
         self._states.pop(uid, None)
         self._forgotten[uid] = None
 
-    def take(self, most: int) -> Batch:
-        """Up to `most` runs, objects with states and forgotten objects, each in the order they came."""
-        runs = list(islice(self._runs.values(), most))
+    def take(self, maximum: int) -> Batch:
+        """Up to `maximum` runs, objects with states and forgotten objects, each in the order they came."""
+        runs = list(islice(self._runs.values(), maximum))
         for entry in runs:
             self._remove(entry.summary.id)
-        states = {uid: self._states.pop(uid) for uid in list(islice(self._states, most))}
-        forgotten = {uid: self._forgotten.pop(uid) for uid in list(islice(self._forgotten, most))}
+        states = {uid: self._states.pop(uid) for uid in list(islice(self._states, maximum))}
+        forgotten = {uid: self._forgotten.pop(uid) for uid in list(islice(self._forgotten, maximum))}
         return Batch(runs, states, frozenset(forgotten))
 
     def _remove(self, run: int) -> None:

@@ -53,7 +53,7 @@ class Read(_Written, frozen=True, kw_only=True):
     found: tuple[Part, ...] = ()
 
 
-class Said(_Written, frozen=True, kw_only=True):
+class StepResult(_Written, frozen=True, kw_only=True):
     """A result of a function."""
 
     severity: str
@@ -96,7 +96,7 @@ class StepRun(_Written, frozen=True, kw_only=True):
     ready: dict[str, bool] = {}
     """What the functions have said so far; resources that none spoke of are not in it."""
     context: Part | None = None
-    results: tuple[Said, ...] = ()
+    results: tuple[StepResult, ...] = ()
     conditions: tuple[StepCondition, ...] = ()
     warnings: tuple[str, ...] = ()
     error: str = ""
@@ -112,6 +112,8 @@ class Planned(_Written, frozen=True, kw_only=True):
     name: str
     namespace: str = ""
     ready: bool = False
+    error: str = ""
+    """Why it could not be done."""
 
 
 class Run(_Written, frozen=True, kw_only=True):

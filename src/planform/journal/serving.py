@@ -22,7 +22,7 @@ from planform.journal.records import Run, StepRun, served
 
 PREFIX: Final = ("planform", "v1", "runs")
 PATH: Final = "/" + "/".join(PREFIX)
-MOST: Final = 1000
+MAX: Final = 1000
 
 
 async def answer(journal: Journal, path: str, query: Mapping[str, Sequence[str]]) -> tuple[int, bytes]:
@@ -43,7 +43,7 @@ async def _answer(journal: Journal, path: str, query: Mapping[str, Sequence[str]
         case (uid, "latest"):
             return served(await _latest(journal, uid))
         case (uid, "steps"):
-            return served({"items": [_step(step) for step in (await _latest(journal, uid)).steps]})
+            return served({"items": [step_of(step) for step in (await _latest(journal, uid)).steps]})
         case (uid, number) if number.isascii() and number.isdecimal() and len(number) < 19:
             return served(await _run(journal, uid, int(number)))
         case _:
@@ -64,12 +64,13 @@ async def _run(journal: Journal, uid: str, number: int) -> Run:
     return run
 
 
-def _step(step: StepRun) -> dict[str, str]:
+def step_of(step: StepRun) -> dict[str, str]:
+    """Which revision ran a step, and what chose it."""
     return {"step": step.step, "function": step.function, "revision": step.revision, "rule": step.rule}
 
 
 def _limit(query: Mapping[str, Sequence[str]]) -> int:
     text = next(iter(query.get("limit", ())), "10")
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= MOST):
-        raise BadRequest(f'limit must be a number from 1 to {MOST}, not "{text}"')
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= MAX):
+        raise BadRequest(f'limit must be a number from 1 to {MAX}, not "{text}"')
     return int(text)

@@ -294,7 +294,7 @@ def run_of(database: sqlite3.Connection, run: int) -> Run | None:
     return decode_run(zlib.decompress(row[0]), [values.get(part) for part in ids])
 
 
-def standing_of(database: sqlite3.Connection, kind: str) -> dict[str, bytes]:
+def last_runs_of(database: sqlite3.Connection, kind: str) -> dict[str, bytes]:
     return dict(database.execute("SELECT uid, state FROM standing WHERE kind = ?", (kind,)).fetchall())
 
 

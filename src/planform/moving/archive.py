@@ -20,16 +20,17 @@ from typing import Any, Final
 
 import planform
 from planform.api.kinds import Object
+from planform.api.metadata import name_of
+from planform.apimachinery import yaml_loader
 from planform.errors import PlanformError, UsageError
-from planform.machinery import yamlish
 from planform.moving.contents import Contents, Identity, LeftOut, identity_of
 from planform.moving.sealing import Seal, new_seal, seal_of
 
 FORMAT: Final = "planform-export/1"
 MANIFEST: Final = "manifest.yaml"
-_TARBALLS: Final = (".tar.gz", ".tgz")
-_MOST_BYTES: Final = 4 << 30  # of one archive, unpacked
-_MOST_FILE_BYTES: Final = 16 << 20  # no engine stores larger objects
+_TARBALLS: Final = (".tar.gz", ".tgz", ".pf")
+_MAX_BYTES: Final = 4 << 30  # of one archive, unpacked
+_MAX_FILE_BYTES: Final = 16 << 20  # no engine stores larger objects
 
 
 class ArchiveDamaged(PlanformError):
@@ -61,7 +62,7 @@ def write_archive(path: Path, contents: Contents, *, made: str, passphrase: byte
         "objects": rows,
         "leftOut": [{**each.identity._asdict(), "why": each.why} for each in contents.left_out],
     }
-    files = {MANIFEST: yamlish.dump(manifest).encode(), **files}
+    files = {MANIFEST: yaml_loader.dump(manifest).encode(), **files}
     partial = path.with_name(f".{path.name}.partial")
     if path.name.endswith(_TARBALLS):
         _write_tarball(partial, files)
@@ -92,7 +93,7 @@ def read_archive(path: Path, *, passphrase: bytes = b"") -> Contents:
 def _file(obj: Object, seal: Seal | None) -> tuple[str, bytes]:
     group, kind, namespace, name = identity_of(obj)
     where = PurePosixPath("objects", group or "core", kind, *([namespace] if namespace else []))
-    content = yamlish.dump(obj).encode()
+    content = yaml_loader.dump(obj).encode()
     if seal is not None and (group, kind) == ("", "Secret"):
         path = str(where / f"{name}.sealed")
         return path, seal.close(content, about=path)
@@ -122,15 +123,15 @@ def _object(files: _Files, row: Mapping[str, Any], seal: Seal | None) -> Object:
         if seal is None:
             raise ArchiveDamaged(f"{path} is sealed, and the manifest has no seal")
         content = seal.open(content, about=path)
-    obj = yamlish.load(content)
-    if not isinstance(obj, dict) or (obj.get("kind"), obj["metadata"]["name"]) != (row["kind"], row["name"]):
+    obj = yaml_loader.load(content)
+    if not isinstance(obj, dict) or (obj.get("kind"), name_of(obj)) != (row["kind"], row["name"]):
         raise ArchiveDamaged(f"{path} is not the object that the manifest names")
     return obj
 
 
 def _manifest(files: _Files) -> dict[str, Any]:
     try:
-        manifest = yamlish.load(files.read(MANIFEST))
+        manifest = yaml_loader.load(files.read(MANIFEST))
     except ValueError as error:
         raise ArchiveDamaged(f"{MANIFEST} cannot be read: {error}") from error
     if not isinstance(manifest, dict) or not str(manifest.get("format") or "").startswith("planform-export/"):
@@ -185,7 +186,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 if not member.isfile():
                     continue
                 total += member.size
-                if (member.size > _MOST_FILE_BYTES and member.name != MANIFEST) or total > _MOST_BYTES:
+                if (member.size > _MAX_FILE_BYTES and member.name != MANIFEST) or total > _MAX_BYTES:
                     raise ArchiveDamaged(f"{member.name} is larger than any object")
                 stream = archive.extractfile(member)
                 assert stream is not None

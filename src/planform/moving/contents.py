@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from planform.api.kinds import Object, gvk_of
+from planform.api.metadata import is_deleted, labels_of
+from planform.packages.runtimes.deployments import REVISION_LABEL
 
 Engine = Literal["embedded", "kubernetes"]
 
@@ -79,11 +81,13 @@ def is_ephemeral(group: str, kind: str) -> bool:
 def is_furniture(obj: Mapping[str, Any]) -> bool:
     """Whether every engine has such an object of its own: it needs no mention."""
     group, kind, _, name = identity_of(obj)
-    labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    labels: Mapping[str, str] = labels_of(obj)
     if group == "rbac.authorization.k8s.io":
         return "kubernetes.io/bootstrapping" in labels or name.startswith("system:")
     if group == "admissionregistration.k8s.io":
         return name.endswith(".planform.dev")
+    if (group, kind) == ("apps", "Deployment") and REVISION_LABEL in labels:
+        return True  # of a package, which an engine runs, or shows that it runs, in its own way
     return (kind == "Namespace" and name in _BOOTSTRAP_NAMESPACES) or (group, kind, name) in {
         ("", "ServiceAccount", "default"),
         ("", "ConfigMap", "kube-root-ca.crt"),
@@ -94,7 +98,7 @@ def is_furniture(obj: Mapping[str, Any]) -> bool:
 
 def why_left_out(obj: Mapping[str, Any]) -> str:
     """Why an object cannot be carried elsewhere; empty if it can."""
-    if obj["metadata"].get("deletionTimestamp"):
+    if is_deleted(obj):
         return "it is being deleted"
     if obj["kind"] == "Secret" and obj.get("type") in _TOKEN_TYPES:
         return "it holds a token of this engine"
@@ -142,7 +146,3 @@ def has_kept_status(group: str, kind: str) -> bool:
     """Whether the status of a kind is what controllers of the control plane said, and not the engine itself."""
     builtin = "." not in group or group.endswith(".k8s.io")
     return not builtin
-
-
-def by_identity(objects: Iterable[Object]) -> dict[Identity, Object]:
-    return {identity_of(obj): obj for obj in objects}

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from planform.api.extensions import crds
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk, gvk_of
+from planform.api.metadata import name_of, namespace_of
 from planform.api.names import CRD, XRD
 from planform.builtin.seeds import Keyring
 from planform.client.informer import list_pages
 from planform.client.protocol import Client
-from planform.composition.definitions import claim_kind, xr_kind
+from planform.definitions.crds import claim_kind, xr_kind
 from planform.errors import ApiError, MethodNotAllowed, NotFound
 from planform.moving.contents import (
     Contents,
@@ -77,7 +78,7 @@ class _Reading:
         self._client = client
         self._stored = stored
         self._with_secrets = secrets
-        self._ours = {crd["metadata"]["name"] for crd in crds()}
+        self._ours = {name_of(crd) for crd in crds()}
         self.found: dict[Identity, Object] = {}
         self.left: dict[Identity, LeftOut] = {}
 
@@ -134,7 +135,7 @@ class _Reading:
 
 def references(obj: Mapping[str, Any]) -> Iterator[tuple[GroupVersionKind, str, str]]:
     """The objects that an object's spec names: what it is composed of, and Secrets and ConfigMaps."""
-    home = str(obj["metadata"].get("namespace") or "")
+    home = namespace_of(obj)
     yield from _references(obj.get("spec"), home, 0)
 
 

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from planform.api.conditions import is_true
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.metadata import name_of, resource_version_of, uid_of
 from planform.api.names import CRD, SYSTEM_NAMESPACE
 from planform.client.protocol import Client, Patch, PatchType
 from planform.client.waits import time_limit
 from planform.clock import Clock
-from planform.controllers.crds import ensure_crds
+from planform.definitions.own_crds import ensure_crds
 from planform.errors import Conflict, NotFound, PlanformError
 from planform.moving.contents import Contents, Identity, has_kept_status, identity_of
 from planform.moving.remapping import remapped, with_generation
@@ -100,7 +102,7 @@ async def _plan(client: Client, contents: Contents) -> list[Step]:
     steps = []
     for obj in contents.objects:
         found = await _read(client, obj)
-        uids[obj["metadata"]["uid"]] = (found or obj)["metadata"]["uid"]
+        uids[uid_of(obj)] = uid_of(found or obj)
         wanted = remapped(obj, uids)
         differing = tuple(_differing(found, wanted)) if found else ()
         outcome: Outcome = "created" if found is None else "changed" if differing else "unchanged"
@@ -130,10 +132,10 @@ async def _bring_once(client: Client, obj: Object, uids: dict[str, str], clock: 
         found = await client.create(_creatable(wanted), manager=MANAGER)
         outcome = "created"
     elif differing := tuple(_differing(found, wanted)):
-        metadata = {**_creatable(wanted)["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
+        metadata = {**_creatable(wanted)["metadata"], "resourceVersion": resource_version_of(found)}
         found = await client.update({**_creatable(wanted), "metadata": metadata}, manager=MANAGER)
         outcome = "changed"
-    uids[obj["metadata"]["uid"]] = found["metadata"]["uid"]
+    uids[uid_of(obj)] = uid_of(found)
     if gvk_of(obj) == CRD:
         await _until_served(client, found, clock)
         return Step(identity_of(obj), outcome, differing)
@@ -166,7 +168,7 @@ async def _read(client: Client, obj: Object) -> Object | None:
 
 async def _until_served(client: Client, crd: Object, clock: Clock) -> None:
     """Wait until objects of a definition can be created."""
-    spec, name = crd["spec"], crd["metadata"]["name"]
+    spec, name = crd["spec"], name_of(crd)
     version = next((each["name"] for each in spec["versions"] if each["served"]), None)
     if version is None:
         return
@@ -180,8 +182,7 @@ async def _until_served(client: Client, crd: Object, clock: Clock) -> None:
 
 
 def _is_established(crd: Mapping[str, Any]) -> bool:
-    conditions = (crd.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    return is_true(crd, "Established")
 
 
 async def _is_served(client: Client, kind: GroupVersionKind) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from planform.api import owners
 from planform.api.kinds import Object, gvk
+from planform.api.metadata import namespace_of
 from planform.api.names import CRD, XRD
 from planform.moving.contents import Identity, identity_of
 
@@ -48,8 +50,8 @@ def in_order(objects: Sequence[Object]) -> list[Object]:
 
 def owners_of(obj: Mapping[str, Any]) -> list[Identity]:
     """Those whom an object says that it belongs to; an owner is in its namespace or in none."""
-    references: Iterable[Mapping[str, Any]] = obj["metadata"].get("ownerReferences") or ()
-    namespace = obj["metadata"].get("namespace") or ""
+    references: Iterable[Mapping[str, Any]] = owners.owners_of(obj)
+    namespace = namespace_of(obj)
     found = []
     for reference in references:
         group, kind = gvk(reference["apiVersion"], reference["kind"]).group, reference["kind"]

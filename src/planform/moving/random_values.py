@@ -11,18 +11,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from planform.api.kinds import Object
+from planform.api.metadata import name_of, namespace_of
 from planform.api.names import COMPOSITION_REVISION, SECRET, XRD
 from planform.builtin.seeds import MARK, Keyring, KeyUnavailable, mark_for_moving, may_draw
 from planform.client.protocol import Client
-from planform.composition.definitions import xr_kind
-from planform.controllers.random_keys import CONFIG, CONFIG_MAP, LABEL, StoredRandomKeys
+from planform.definitions.crds import xr_kind
+from planform.pipeline.random_keys import CONFIG, CONFIG_MAP, LABEL, StoredRandomKeys
 
 
 async def keyring_of(client: Client) -> Keyring | None:
     """The keys of the control plane behind a client; None if it has none, or has lost its own."""
     for config in (await client.list(CONFIG_MAP, fields=f"metadata.name={CONFIG}")).items:
         try:
-            return await StoredRandomKeys(client, config["metadata"]["namespace"]).keyring("")
+            return await StoredRandomKeys(client, namespace_of(config)).keyring("")
         except KeyUnavailable:
             continue
     return None
@@ -38,9 +39,7 @@ def marked(objects: Iterable[Object], ring: Keyring) -> list[Object]:
     kinds = [xr_kind(each) for each in known if each["kind"] == XRD.kind]
     names = {(kind.group, kind.kind) for kind in kinds}
     drawing = {
-        each["metadata"]["name"]
-        for each in known
-        if each["kind"] == COMPOSITION_REVISION.kind and _may_draw(each.get("spec"))
+        name_of(each) for each in known if each["kind"] == COMPOSITION_REVISION.kind and _may_draw(each.get("spec"))
     }
     return [
         _with_mark(each, ring)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from planform.machinery import yamlish
+from planform.apimachinery import yaml_loader
 from planform.packages.blobs import BlobStore, Image, store_image
 from planform.packages.errors import BuildFailed, InvalidPackage
 from planform.packages.layers import File, Layer, make_layer
@@ -172,11 +172,11 @@ def _yaml_files(root: Path, ignore: Sequence[str]) -> Iterator[Path]:
 
 def _documents(path: Path) -> list[Any]:
     try:
-        return list(yamlish.load_all(path.read_bytes()))
+        return list(yaml_loader.load_all(path.read_bytes()))
     except ValueError as error:
         raise BuildFailed(f"{path}: {error}") from error
 
 
 def _examples(root: Path, ignore: Sequence[str]) -> bytes:
     found = [obj for path in _yaml_files(root, ignore) for obj in _documents(path) if obj is not None]
-    return yamlish.dump_all(found).encode() if found else b""
+    return yaml_loader.dump_all(found).encode() if found else b""

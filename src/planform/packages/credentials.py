@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from planform.api.metadata import name_of
 from planform.packages.errors import CredentialsUnusable
 from planform.packages.references import Reference
 
@@ -87,7 +88,7 @@ def credentials_of(config: Any, *, where: str) -> Credentials:
 
 def credentials_from_secret(secret: Mapping[str, Any]) -> Credentials:
     """What a pull secret says, in either form that Kubernetes knows."""
-    name = str((secret.get("metadata") or {}).get("name") or "")
+    name = name_of(secret)
     data = secret.get("data") or {}
     for key in (DOCKER_CONFIG_JSON, DOCKER_CFG):
         if key in data:

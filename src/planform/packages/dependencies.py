@@ -62,7 +62,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DependencyStatus:
     """How it is with the dependencies of one revision, all that these need in turn included."""
 
     found: int
@@ -123,12 +123,14 @@ def choose_version(need: Need, tags: Iterable[str]) -> str:
     if len(digests) == 1 and len(digests) == len(set(constraints)):
         return digests.pop()
     if digests:
-        raise NoVersionFits(f"{need.source}: a digest cannot be told to fit: {_said(need)}")
+        raise NoVersionFits(f"{need.source}: a digest cannot be told to fit: {_describe(need)}")
     known = sorted((version, tag) for tag in tags if (version := parse_semver(tag)) is not None)
     fitting = [(version, tag) for version, tag in known if all(meets(tag, each) for each in constraints)]
     if not fitting:
         newest = ", ".join(tag for _, tag in known[: -_SHOWN - 1 : -1]) or "none"
-        raise NoVersionFits(f"{need.source} has no version that fits: {_said(need)}; the newest there are: {newest}")
+        raise NoVersionFits(
+            f"{need.source} has no version that fits: {_describe(need)}; the newest there are: {newest}"
+        )
     present = [version for each in need.installed if (version := parse_semver(each)) is not None]
     if not present:
         return fitting[-1][1]
@@ -161,7 +163,7 @@ def cycle_of(source: str, entries: Sequence[Entry]) -> tuple[str, ...]:
     return ()
 
 
-def standing_of(entry: Entry, entries: Sequence[Entry]) -> Standing:
+def dependency_status_of(entry: Entry, entries: Sequence[Entry]) -> DependencyStatus:
     """How it is with what a revision needs."""
     installed = _versions(entries)
     reached = _reached(entry, entries)
@@ -178,7 +180,7 @@ def standing_of(entry: Entry, entries: Sequence[Entry]) -> Standing:
         problems.append(f"missing dependencies: {_some(missing)}")
     if wrong:
         problems.append(f"incompatible dependencies: {_some(wrong)}")
-    return Standing(len(reached), len(reached) - len(missing), len(wrong), "; ".join(problems))
+    return DependencyStatus(len(reached), len(reached) - len(missing), len(wrong), "; ".join(problems))
 
 
 def _reached(entry: Entry, entries: Sequence[Entry]) -> set[str]:
@@ -209,7 +211,7 @@ def _edges(entries: Iterable[Entry]) -> Mapping[str, set[str]]:
     return edges
 
 
-def _said(need: Need) -> str:
+def _describe(need: Need) -> str:
     return "; ".join(map(str, need.asks))
 
 

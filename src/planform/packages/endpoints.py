@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from planform.apimachinery.quantity import QuantityError, parse_quantity
 from planform.functions.endpoints import ClientTls, Endpoint, InProcess, Remote
 from planform.functions.errors import MAX_ANSWER_SIZE_ANNOTATION
 from planform.functions.runner import MAX_ANSWER_SIZE
-from planform.machinery.quantity import QuantityError, parse_quantity
 
 ENDPOINT_ANNOTATION: Final = "planform.dev/endpoint"
 RUNTIME_ANNOTATION: Final = "planform.dev/runtime"
@@ -65,7 +65,7 @@ class Serving:
     problem: str = ""
 
 
-def runs_elsewhere(annotations: Mapping[str, str]) -> bool:
+def runs_externally(annotations: Mapping[str, str]) -> bool:
     """Whether somebody else runs the function, whatever its package is."""
     runtime = annotations.get(RUNTIME_ANNOTATION)
     return ENDPOINT_ANNOTATION in annotations or runtime not in (None, PACKAGE, BUILT_IN)

@@ -24,7 +24,7 @@ from planform.packages.streams import ArchiveLimits, open_archive
 
 _WHITEOUT: Final = ".wh."
 _OPAQUE: Final = ".wh..wh..opq"
-_MOST_LINKS: Final = 40
+_MAX_LINKS: Final = 40
 _DEEPEST: Final = 64
 
 
@@ -182,8 +182,8 @@ class _Tree:
             path = self._root.joinpath(*found, part)
             if path.is_symlink():
                 followed += 1
-                if followed > _MOST_LINKS:
-                    raise UnsafePackage(f"{name} leads through more than {_MOST_LINKS} links")
+                if followed > _MAX_LINKS:
+                    raise UnsafePackage(f"{name} leads through more than {_MAX_LINKS} links")
                 target = str(path.readlink())
                 found = [] if target.startswith("/") else found
                 waiting += reversed(target.split("/"))

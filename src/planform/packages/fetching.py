@@ -22,17 +22,25 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from planform.api.kinds import Object
 from planform.api.names import IMAGE_CONFIG, SECRET, SYSTEM_NAMESPACE
-from planform.apiserver.private_files import make_private_directory
+from planform.apiserver.auth.private_files import make_private_directory
 from planform.client.protocol import Client
 from planform.clock import Clock
 from planform.errors import NotFound
 from planform.packages.blobs import BlobStore, Image
 from planform.packages.credentials import Credentials, credentials_from_secret
-from planform.packages.errors import CredentialsUnusable, PackageError, PackageNotFound, SignatureInvalid
+from planform.packages.errors import (
+    CredentialsUnusable,
+    InvalidPackage,
+    PackageError,
+    PackageNotFound,
+    PackageTooLarge,
+    SignatureInvalid,
+)
 from planform.packages.image_config import (
     Authority,
     ImageRules,
@@ -41,12 +49,14 @@ from planform.packages.image_config import (
     applied_refs,
     parse_image_config,
 )
-from planform.packages.references import parse_reference
+from planform.packages.references import Reference, parse_reference
 from planform.packages.runtimes.executables import Executable
 
 if TYPE_CHECKING:
-    from planform.packages.registry import Registry
+    from planform.packages.oci import Descriptor
+    from planform.packages.registry import RegistryClient
     from planform.packages.registry_session import Access
+    from planform.packages.streams import ArchiveLimits
     from planform.packages.xpkg import Package
 
 IF_NOT_PRESENT: Final = "IfNotPresent"
@@ -138,7 +148,7 @@ class RegistryPackages:
         self._unpacks = unpacks
         self._spare = spare
         self._fetched: dict[str, Fetched] = {}
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
         self._pulls = 0  # how many are under way
         self._sweeping = asyncio.Lock()
         self._asked_for: set[str] = set()  # the names of Secrets that packages depend on
@@ -167,7 +177,7 @@ class RegistryPackages:
         self, located: Located, *, policy: str = IF_NOT_PRESENT, pull_secrets: Sequence[str] = ()
     ) -> Fetched:
         """Bring exactly this content here, checked as the rules for images ask. Raises PackageError."""
-        async with self._turns.setdefault(located.digest, asyncio.Lock()):
+        async with self._locks.setdefault(located.digest, asyncio.Lock()):
             if located.treatment.verification is not None:
                 await self._verify(located, located.treatment.verification, pull_secrets)
             known = self._fetched.get(located.digest)
@@ -182,6 +192,30 @@ class RegistryPackages:
                     raise CannotUnpack(f"{where}: {error.strerror or error}") from error
                 self._fetched[located.digest] = fetched
             return fetched
+
+    async def unpack_artifact(
+        self, located: Located, destination: Path, *, max_bytes: int, limits: ArchiveLimits
+    ) -> None:
+        """Unpack what is no package but an artifact with layers of files, checked as packages are. Raises PackageError.
+
+        The destination appears whole or not at all.
+        """
+        if located.treatment.verification is not None:
+            await self._verify(located, located.treatment.verification, ())
+        reference = parse_reference(located.image).pinned(located.digest)
+        async with self._pulling(), await self._registry(located.treatment, ()) as registry:
+            layers = await _layers(registry, reference, max_bytes)
+            await asyncio.to_thread(self._unpack_layers, layers, destination, limits)
+
+    def _unpack_layers(self, layers: Sequence[Descriptor], destination: Path, limits: ArchiveLimits) -> None:
+        from planform.packages.durability import make_durable
+        from planform.packages.extraction import extract_layers
+
+        with TemporaryDirectory(dir=self._directory, prefix="artifact-") as scratch:
+            unpacked = Path(scratch) / "files"
+            extract_layers(self._blobs, layers, unpacked, limits=limits)
+            make_durable(unpacked)
+            unpacked.rename(destination)
 
     async def versions(self, package: str, *, pull_secrets: Sequence[str] = ()) -> list[str]:
         """All tags of a package's repository. Raises PackageError."""
@@ -217,7 +251,7 @@ class RegistryPackages:
                 return _LOOK_AGAIN
             left = await asyncio.to_thread(self._sweep, frozenset(digests))
             self._fetched = {digest: each for digest, each in self._fetched.items() if digest in digests}
-            self._turns = {digest: turn for digest, turn in self._turns.items() if turn.locked()}
+            self._locks = {digest: lock for digest, lock in self._locks.items() if lock.locked()}
             return self._spare.total_seconds() if left else None
 
     @asynccontextmanager
@@ -295,8 +329,8 @@ class RegistryPackages:
         except binascii.Error as error:
             raise SignatureInvalid(f"{authority.key} of Secret {authority.secret} is not base64") from error
 
-    async def _registry(self, treatment: Treatment, pull_secrets: Sequence[str]) -> Registry:
-        from planform.packages.registry import Registry
+    async def _registry(self, treatment: Treatment, pull_secrets: Sequence[str]) -> RegistryClient:
+        from planform.packages.registry import RegistryClient
         from planform.packages.registry_session import Access
 
         credentials = Credentials()
@@ -305,7 +339,9 @@ class RegistryPackages:
             if secret is None:
                 raise CredentialsUnusable(f"there is no Secret {name} in namespace {self.namespace}")
             credentials = credentials.then(credentials_from_secret(secret))
-        return Registry(self._blobs, credentials, access=self._access or Access(), clock=self._clock, rng=self._rng)
+        return RegistryClient(
+            self._blobs, credentials, access=self._access or Access(), clock=self._clock, rng=self._rng
+        )
 
     async def _secret(self, name: str) -> Object | None:
         self._asked_for.add(name)
@@ -316,6 +352,21 @@ class RegistryPackages:
 
     async def _rules(self) -> list[Any]:
         return [parse_image_config(each) for each in (await self._client.list(IMAGE_CONFIG)).items]
+
+
+async def _layers(registry: RegistryClient, reference: Reference, max_bytes: int) -> Sequence[Descriptor]:
+    """The layers of an artifact, which are here then. Their sizes are known before anything is fetched."""
+    from planform.packages.oci import Manifest
+
+    _, manifest = await registry.manifest(reference)
+    if not isinstance(manifest, Manifest):
+        raise InvalidPackage(f"{reference} is an index of images, not an artifact")
+    size = sum(layer.size for layer in manifest.layers)
+    if size > max_bytes:
+        raise PackageTooLarge(f"{reference} has {size} bytes; at most {max_bytes} are fetched")
+    for layer in manifest.layers:
+        await registry.blob(reference, layer)
+    return manifest.layers
 
 
 def _hex(digest: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from planform.api.metadata import name_of
 from planform.packages.errors import PackageError
 
 MATCH_PREFIX: Final = "Prefix"
@@ -132,7 +133,7 @@ class ImageRules:
 
 def parse_image_config(obj: Mapping[str, Any]) -> ImageConfig:
     """An ImageConfig object. Raises InvalidImageConfig."""
-    name, spec = str(obj["metadata"]["name"]), obj.get("spec") or {}
+    name, spec = name_of(obj), obj.get("spec") or {}
     prefixes = []
     for match in spec.get("matchImages") or ():
         if match.get("type", MATCH_PREFIX) != MATCH_PREFIX:

@@ -46,7 +46,7 @@ def make_layer(blobs: BlobStore, files: Iterable[File], *, with_directories: boo
 
 
 class _Packed(io.RawIOBase):
-    """What `tarfile` writes to: digests the archive and hands out its compressed form, piece by piece."""
+    """What `tarfile` writes to: digests the archive and gives its compressed form, piece by piece."""
 
     def __init__(self) -> None:
         self.plain = hashlib.sha256()

@@ -35,8 +35,8 @@ LAYERS: Final = (OCI_LAYER, OCI_LAYER_GZIP, DOCKER_LAYER, DOCKER_LAYER_GZIP)
 MANIFEST_BYTES: Final = 4 << 20
 """The largest manifest or index; registries promise no more than this."""
 CONFIG_BYTES: Final = 4 << 20
-MOST_LAYERS: Final = 256
-MOST_MANIFESTS: Final = 256
+MAX_LAYERS: Final = 256
+MAX_MANIFESTS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +131,18 @@ def parse_manifest(body: bytes, media_type: str = "", *, where: str = "the manif
     if len(body) > MANIFEST_BYTES:
         raise PackageTooLarge(f"{where} has {len(body)} bytes; at most {MANIFEST_BYTES} are taken")
     value = _mapping(parse_json(body, where), where)
-    said = value.get("mediaType")
-    kind = said or media_type or (OCI_INDEX if "manifests" in value else OCI_MANIFEST)
-    if media_type in (*MANIFESTS, *INDEXES) and said and said != media_type:
-        raise InvalidPackage(f"{where} is served as {media_type} and says that it is {said}")
+    declared = value.get("mediaType")
+    kind = declared or media_type or (OCI_INDEX if "manifests" in value else OCI_MANIFEST)
+    if media_type in (*MANIFESTS, *INDEXES) and declared and declared != media_type:
+        raise InvalidPackage(f"{where} is served as {media_type} and says that it is {declared}")
     if kind in INDEXES and "layers" not in value:
-        found = _descriptors(value, "manifests", MOST_MANIFESTS, where)
+        found = _descriptors(value, "manifests", MAX_MANIFESTS, where)
         return Index(found, _texts(value, "annotations", where), kind)
     if kind in MANIFESTS and "manifests" not in value:
         subject = value.get("subject")
         return Manifest(
             _descriptor(value.get("config"), f"{where}: config"),
-            _descriptors(value, "layers", MOST_LAYERS, where),
+            _descriptors(value, "layers", MAX_LAYERS, where),
             _texts(value, "annotations", where),
             kind,
             str(value.get("artifactType") or ""),
@@ -203,12 +203,12 @@ def canonical_json(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-def _descriptors(value: Mapping[str, Any], key: str, most: int, where: str) -> tuple[Descriptor, ...]:
+def _descriptors(value: Mapping[str, Any], key: str, maximum: int, where: str) -> tuple[Descriptor, ...]:
     items = value.get(key)
     if not isinstance(items, Sequence) or isinstance(items, str):
         raise InvalidPackage(f"{where}: {key} is not a list")
-    if len(items) > most:
-        raise PackageTooLarge(f"{where} has {len(items)} {key}; at most {most} are taken")
+    if len(items) > maximum:
+        raise PackageTooLarge(f"{where} has {len(items)} {key}; at most {maximum} are taken")
     return tuple(_descriptor(item, f"{where}: {key}[{number}]") for number, item in enumerate(items))
 
 

@@ -127,9 +127,11 @@ def _install(wanted: Sequence[str], target: Path, vendoring: Vendoring) -> None:
         raise BuildFailed(f"pip did not install the dependencies within {_PIP_SECONDS} s") from error
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        said = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "nothing")
+        message = next(
+            (line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "nothing"
+        )
         hint = "install pip for this Python: python -m ensurepip" if "No module named pip" in done.stderr else None
-        raise BuildFailed(f"pip cannot install the dependencies: {said.removeprefix('ERROR: ')}", hint=hint)
+        raise BuildFailed(f"pip cannot install the dependencies: {message.removeprefix('ERROR: ')}", hint=hint)
 
 
 def _vendored(lib: Path) -> Iterator[File]:

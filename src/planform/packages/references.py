@@ -17,7 +17,7 @@ DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?\Z")
 _REPOSITORY: Final = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*\Z")
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
-_LONGEST: Final = 512
+_MAX_LENGTH: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Reference:
 
 def parse_reference(text: str, *, versioned: bool = True) -> Reference:
     """The package that a text names; raises InvalidReference. `versioned` asks for a tag or a digest."""
-    if len(text) > _LONGEST:
-        raise InvalidReference(f"{text[:40]!r}… is longer than {_LONGEST} characters")
+    if len(text) > _MAX_LENGTH:
+        raise InvalidReference(f"{text[:40]!r}… is longer than {_MAX_LENGTH} characters")
     name, at, digest = text.partition("@")
     if at and not DIGEST.match(digest):
         raise InvalidReference(f'"{text}": "{digest}" is no digest; it must be sha256: and 64 hexadecimal digits')

@@ -50,8 +50,8 @@ from planform.packages.transfers import download, upload
 
 _ACCEPT: Final = {"Accept": ", ".join((*MANIFESTS, *INDEXES))}
 _PARALLEL: Final = 3
-_MOST_TAGS: Final = 20_000
-_MOST_PAGES: Final = 1000
+_MAX_TAGS: Final = 20_000
+_MAX_PAGES: Final = 1000
 _NEXT: Final = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 
 
@@ -83,7 +83,7 @@ Report = Callable[[Progress], None]
 T = TypeVar("T")
 
 
-class Registry:
+class RegistryClient:
     """Any registry, as seen by one user. Use it as a context manager."""
 
     def __init__(
@@ -292,10 +292,10 @@ class Registry:
 
             return to
 
-        gate = asyncio.Semaphore(_PARALLEL)
+        slots = asyncio.Semaphore(_PARALLEL)
 
         async def fetch(part: Descriptor) -> None:
-            async with gate:
+            async with slots:
                 await self.blob(where, part, advance(part))
                 advance(part)(part.size)
 
@@ -308,13 +308,13 @@ class Registry:
     async def _tags(self, reference: Reference) -> list[str]:
         found: list[str] = []
         path: str | URL = "tags/list?n=1000"
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             answer = await self._session.request("GET", reference, path)
             value = parse_json(answer.body, f"the tags of {reference}")
             tags = value.get("tags") if isinstance(value, dict) else None
             found += [str(tag) for tag in tags or ()]
             following = _NEXT.search(answer.headers.get("Link", ""))
-            if following is None or len(found) >= _MOST_TAGS:
+            if following is None or len(found) >= _MAX_TAGS:
                 break
             path = URL(following[1], encoded=True)
             if path.is_absolute() and path.host != URL(f"//{reference.registry}").host:

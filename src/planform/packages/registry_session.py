@@ -35,7 +35,7 @@ RETRIES: Final = 5
 """Tries after the first."""
 
 _BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-_LONGEST_WAIT: Final = 60.0
+_MAX_WAIT: Final = 60.0
 _TOKEN_BYTES: Final = 256 << 10
 _ERROR_BYTES: Final = 16 << 10
 _PARAMETER: Final = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,]+))')
@@ -83,7 +83,7 @@ class RegistrySession:
         self._clock = clock
         self._rng = rng
         self._access = access
-        self._backoff = Backoff(first=0.25, most=8, jitter=0.5)
+        self._backoff = Backoff(first=0.25, maximum=8, jitter=0.5)
         self._session: aiohttp.ClientSession | None = None
         self._grants: dict[tuple[str, str, bool], str] = {}  # what to send in Authorization, by repository and purpose
 
@@ -180,9 +180,7 @@ class RegistrySession:
 
     async def pause(self, attempt: int, wait: float | None) -> None:
         """Wait before the next try, as long as the registry asked for, within reason."""
-        await self._clock.sleep(
-            min(wait, _LONGEST_WAIT) if wait is not None else self._backoff.delay(attempt, self._rng)
-        )
+        await self._clock.sleep(min(wait, _MAX_WAIT) if wait is not None else self._backoff.delay(attempt, self._rng))
 
     def pace(self) -> Pace:
         """For a download that begins now."""
@@ -190,13 +188,15 @@ class RegistrySession:
 
     async def failure(self, response: aiohttp.ClientResponse, reference: Reference) -> Failure:
         """The error that an answer means, in the registry's own words where it has some."""
-        said = ""
+        message = ""
         if response.method != "HEAD":
-            said = _words(await response.content.read(_ERROR_BYTES))
-        what = f"{reference.registry} answers {response.status} for {reference}{f': {said}' if said else ''}"
+            message = _words(await response.content.read(_ERROR_BYTES))
+        what = f"{reference.registry} answers {response.status} for {reference}{f': {message}' if message else ''}"
         match response.status:
             case 404:
-                return PackageNotFound(f"{reference} does not exist, or may not be seen{f': {said}' if said else ''}")
+                return PackageNotFound(
+                    f"{reference} does not exist, or may not be seen{f': {message}' if message else ''}"
+                )
             case 401 | 403:
                 return RegistryRefused(what, hint=f"log in: docker login {reference.registry}")
             case status if status in _BUSY:
@@ -279,7 +279,7 @@ class Pace:
         self.is_slow = False
 
     def see(self, size: int) -> None:
-        """Judge what came since the last time."""
+        """Check what came since the last time."""
         now = self._clock.monotonic()
         came = size - self._seen
         self.is_slow = came <= 0 or came < self._access.slowest * (now - self._since)
@@ -322,12 +322,12 @@ async def read_limited(response: aiohttp.ClientResponse, limit: int, where: str)
 
 def unreachable(reference: Reference, error: BaseException) -> RegistryUnavailable:
     if isinstance(error, asyncio.TimeoutError):
-        said = "it said nothing for too long"
+        message = "it said nothing for too long"
     elif isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
-        said = system_words(error.os_error)
+        message = system_words(error.os_error)
     else:
-        said = str(error) or repr(error)
-    return RegistryUnavailable(f"{reference.registry} cannot be reached: {said}")
+        message = str(error) or repr(error)
+    return RegistryUnavailable(f"{reference.registry} cannot be reached: {message}")
 
 
 def retry_after(response: aiohttp.ClientResponse) -> float | None:

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from planform.api.annotations import annotations_of
+from planform.api.extensions.packages import RevisionSpec
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.owners import controller_reference
+from planform.api.metadata import labels_of, name_of
+from planform.api.objects import spec_of
+from planform.api.owners import controller_reference, controller_uid, owners_of
 from planform.packages.revisions import COPIED_LABELS_ANNOTATION, Known, copied_labels, stale_labels, system_labels
 
 ACTIVE: Final = "Active"
@@ -68,7 +72,7 @@ def new_revision(
 def changes_to(present: Object, wanted: Object, *, annotations: Sequence[str] = ()) -> Object:
     """A merge patch after which the revision is as its package wants it; empty if it is already."""
     spec, metadata = present["spec"], present["metadata"]
-    labels, wanted_labels = metadata.get("labels") or {}, wanted["metadata"]["labels"]
+    labels, wanted_labels = metadata.get("labels") or {}, labels_of(wanted)
     noted = annotations_of(present).get(COPIED_LABELS_ANNOTATION, "")
     about: dict[str, Any] = {
         "labels": {
@@ -76,13 +80,13 @@ def changes_to(present: Object, wanted: Object, *, annotations: Sequence[str] = 
             **dict.fromkeys(stale_labels(labels, noted, wanted_labels)),
         },
         "annotations": _difference(
-            annotations_of(present), wanted["metadata"]["annotations"], (*annotations, COPIED_LABELS_ANNOTATION)
+            annotations_of(present), annotations_of(wanted), (*annotations, COPIED_LABELS_ANNOTATION)
         ),
     }
-    if controller_of(present) != controller_of(wanted):
+    if controller_uid(present) != controller_uid(wanted):
         about["ownerReferences"] = [
-            *(metadata.get("ownerReferences") or ()),
-            *wanted["metadata"]["ownerReferences"],
+            *owners_of(present),
+            *owners_of(wanted),
         ]
     changes = {
         "metadata": {key: value for key, value in about.items() if value},
@@ -91,26 +95,10 @@ def changes_to(present: Object, wanted: Object, *, annotations: Sequence[str] = 
     return {key: value for key, value in changes.items() if value}
 
 
-def controller_of(obj: Object) -> str:
-    """The uid of the owner that controls an object; empty if none does."""
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return next((str(each["uid"]) for each in owners if each.get("controller")), "")
-
-
 def known_of(revision: Object, *, works: bool = True, users: int = 0) -> Known:
     """A revision as decisions see it."""
-    spec = revision["spec"]
-    return Known(revision["metadata"]["name"], int(spec["revision"]), spec["desiredState"] == ACTIVE, works, users)
-
-
-def condition_status(obj: Object, type_: str) -> str:
-    """What an object says of itself: True, False or Unknown; empty if it says nothing."""
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((str(each["status"]) for each in conditions if each["type"] == type_), "")
-
-
-def annotations_of(obj: Object) -> Mapping[str, str]:
-    return obj["metadata"].get("annotations") or {}
+    spec = spec_of(revision, RevisionSpec)
+    return Known(name_of(revision), spec.revision, spec.is_active, works, users)
 
 
 def _difference(

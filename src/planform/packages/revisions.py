@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from planform.api.names import PACKAGE_LABEL
-from planform.machinery.names import child_name, label_value_problems
+from planform.apimachinery.names import child_name, label_value_problems
 
 VERSION_LABEL: Final = "pkg.crossplane.io/version"
 DIGEST_LABEL: Final = "pkg.crossplane.io/digest"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from planform.packages.errors import InvalidPackage, PackageNotFound, SignatureInvalid
 from planform.packages.oci import OCI_EMPTY, Descriptor, Index, Manifest, parse_json
 from planform.packages.references import Reference
-from planform.packages.registry import Registry
+from planform.packages.registry import RegistryClient
 
 if TYPE_CHECKING:  # imported when a signature is checked: most commands never do
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -29,8 +29,8 @@ IN_TOTO: Final = "application/vnd.in-toto+json"
 PREDICATE: Final = "https://sigstore.dev/cosign/sign/v1"
 
 _PAYLOAD_BYTES: Final = 256 << 10
-_MOST_SIGNATURES: Final = 64
-_MOST_REFERRERS: Final = 16
+_MAX_SIGNATURES: Final = 64
+_MAX_REFERRERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def signature_tag(digest: str) -> str:
     return f"{digest.replace(':', '-')}.sig"
 
 
-async def fetch_signatures(registry: Registry, reference: Reference, digest: str) -> list[Signature]:
+async def fetch_signatures(registry: RegistryClient, reference: Reference, digest: str) -> list[Signature]:
     """All signatures that the registry keeps for an image, of either scheme. Bounded in number and size."""
     found: list[Signature] = []
     for place in await _places(registry, reference, digest):
@@ -72,10 +72,10 @@ async def fetch_signatures(registry: Registry, reference: Reference, digest: str
         except PackageNotFound:
             continue
         if isinstance(manifest, Manifest):
-            for layer in manifest.layers[:_MOST_SIGNATURES]:
+            for layer in manifest.layers[:_MAX_SIGNATURES]:
                 if (signature := await _signature(registry, reference, layer)) is not None:
                     found.append(signature)
-    return found[:_MOST_SIGNATURES]
+    return found[:_MAX_SIGNATURES]
 
 
 def verify(digest: str, signatures: Sequence[Signature], keys: Mapping[str, bytes]) -> Verified:
@@ -94,20 +94,22 @@ def verify(digest: str, signatures: Sequence[Signature], keys: Mapping[str, byte
     raise SignatureInvalid(f"none of the {len(signatures)} signatures of {digest} is by {tried}: {reasons}")
 
 
-async def verify_image(registry: Registry, reference: Reference, digest: str, keys: Mapping[str, bytes]) -> Verified:
+async def verify_image(
+    registry: RegistryClient, reference: Reference, digest: str, keys: Mapping[str, bytes]
+) -> Verified:
     """Fetch the signatures of an image and check them. Raises SignatureInvalid."""
     return verify(digest, await fetch_signatures(registry, reference, digest), keys)
 
 
-async def _places(registry: Registry, reference: Reference, digest: str) -> list[Reference]:
+async def _places(registry: RegistryClient, reference: Reference, digest: str) -> list[Reference]:
     index: Index = await registry.referrers(reference, digest)
     kinds = (ARTIFACT_TYPE, SIMPLE_SIGNING, BUNDLE, OCI_EMPTY, "")  # the last two: older lists do not say it
     kept = [each for each in index.manifests if each.artifact_type in kinds]
     tagged = reference.tagged(signature_tag(digest))
-    return [tagged, *(reference.tagged("").pinned(each.digest) for each in kept[:_MOST_REFERRERS])]
+    return [tagged, *(reference.tagged("").pinned(each.digest) for each in kept[:_MAX_REFERRERS])]
 
 
-async def _signature(registry: Registry, reference: Reference, layer: Descriptor) -> Signature | None:
+async def _signature(registry: RegistryClient, reference: Reference, layer: Descriptor) -> Signature | None:
     """The signature in a layer; None if it is something else."""
     if layer.media_type not in (SIMPLE_SIGNING, BUNDLE) or layer.size > _PAYLOAD_BYTES:
         return None

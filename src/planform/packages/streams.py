@@ -22,7 +22,7 @@ CHUNK: Final = 256 << 10
 _GZIP: Final = b"\x1f\x8b"
 _ZSTANDARD: Final = b"\x28\xb5\x2f\xfd"
 _GZIP_WINDOW: Final = 31  # zlib's number for "expect a gzip header"
-_LONGEST_READ: Final = 1 << 20
+_MAX_READ: Final = 1 << 20
 _RATIO_FLOOR: Final = 32 << 20
 """Bytes that may come out before the ratio is looked at: small archives of zeros are no danger."""
 
@@ -80,7 +80,7 @@ class ArchiveReader(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        if size < 0 or size > _LONGEST_READ:
+        if size < 0 or size > _MAX_READ:
             raise PackageTooLarge(f"{self._where} has an entry with a header of {size} bytes")
         parts, missing = [], size
         while missing:
@@ -91,10 +91,10 @@ class ArchiveReader(io.RawIOBase):
             missing -= len(part)
         return b"".join(parts)
 
-    def _take(self, most: int) -> bytes:
+    def _take(self, maximum: int) -> bytes:
         while not self._buffer and not self._ended:
             self._buffer = self._inflate()
-        part, self._buffer = self._buffer[:most], self._buffer[most:]
+        part, self._buffer = self._buffer[:maximum], self._buffer[maximum:]
         self._position += len(part)
         return part
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from planform.api.kinds import Object
+from planform.api.metadata import name_of
 
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _DEFINITIONS: Final = ("CustomResourceDefinition", "ManagedResourceDefinition")
@@ -55,7 +56,7 @@ def _configuration(service: WebhookService, obj: Object, kind: str, names: set[t
     """Generated configurations all have the same name, so that of the package is put in its place."""
     name = f"crossplane-{kind.lower()}-{service.package}"
     if (obj["kind"], name) in names:
-        name = f"{name}-{obj['metadata']['name']}"
+        name = f"{name}-{name_of(obj)}"
     names.add((obj["kind"], name))
     hooks = [
         {**hook, "clientConfig": service.client_config(hook.get("clientConfig"))}

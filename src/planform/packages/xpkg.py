@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, BinaryIO, Final
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.machinery import yamlish
-from planform.machinery.names import subdomain_problems
+from planform.api.metadata import labels_of, name_of
+from planform.apimachinery import yaml_loader
+from planform.apimachinery.names import subdomain_problems
 from planform.packages.blobs import BlobStore, Image, chunks_of
 from planform.packages.errors import InvalidPackage, PackageTooLarge
 from planform.packages.oci import LAYERS, Descriptor
@@ -32,8 +34,8 @@ EXAMPLES: Final = "upbound"
 PACKAGE_BYTES: Final = 64 << 20
 """The largest `package.yaml`; the largest provider families have a few MiB."""
 _SEPARATOR: Final = re.compile(rb"^---(?=\s|\Z)", re.MULTILINE)
-MOST_OBJECTS: Final = 10_000
-MOST_VALUES: Final = 2_000_000
+MAX_OBJECTS: Final = 10_000
+MAX_VALUES: Final = 2_000_000
 """Values that a `package.yaml` may hold. A short text can be very many of them, each of which takes its memory."""
 
 
@@ -102,15 +104,15 @@ class Package:
 
     @property
     def name(self) -> str:
-        return str(self.meta["metadata"]["name"])
+        return name_of(self.meta)
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return self.meta["metadata"].get("labels") or {}
+        return labels_of(self.meta)
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        return self.meta["metadata"].get("annotations") or {}
+        return annotations_of(self.meta)
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -133,7 +135,7 @@ class Package:
         """Objects of kinds that a package of this kind does not install, as words; installing leaves them out."""
         allowed = INSTALLED_KINDS[self.kind]
         return tuple(
-            f"{kind.kind} ({kind.api_version}) {obj['metadata']['name']}"
+            f"{kind.kind} ({kind.api_version}) {name_of(obj)}"
             for obj in self.objects
             if (kind := gvk_of(obj)) not in allowed
         )
@@ -143,8 +145,8 @@ def parse_package(text: bytes, *, where: str = PACKAGE_FILE) -> Package:
     """The package that a YAML stream is. Raises InvalidPackage, naming the document, or PackageTooLarge."""
     if len(text) > PACKAGE_BYTES:
         raise PackageTooLarge(f"{where} has more than {PACKAGE_BYTES} bytes")
-    if sum(text.count(mark) for mark in (b"\n", b",", b"[", b"{")) > MOST_VALUES:
-        raise PackageTooLarge(f"{where} has more than {MOST_VALUES} values")
+    if sum(text.count(mark) for mark in (b"\n", b",", b"[", b"{")) > MAX_VALUES:
+        raise PackageTooLarge(f"{where} has more than {MAX_VALUES} values")
     return package_of(_documents(text, where))
 
 
@@ -153,7 +155,7 @@ def _documents(text: bytes, where: str) -> Iterator[tuple[str, Any]]:
     number = 0
     for part in _SEPARATOR.split(text):
         try:
-            found = [document for document in yamlish.load_all(part) if document is not None]
+            found = [document for document in yaml_loader.load_all(part) if document is not None]
         except ValueError as error:
             raise InvalidPackage(f"{where}, document {number + 1}: {error}") from error
         for document in found:
@@ -179,8 +181,8 @@ def package_of(documents: Iterable[tuple[str, Any]]) -> Package:
             meant = kind.group.startswith("meta.") and kind.kind in tuple(PackageKind)
             hint = f"what a package is stands in {META_GROUP}/v1" if meant else None
             raise InvalidPackage(f"{where} is {named}, which no package can bring", hint=hint)
-        if len(objects) > MOST_OBJECTS:
-            raise PackageTooLarge(f"the package has more than {MOST_OBJECTS} objects")
+        if len(objects) > MAX_OBJECTS:
+            raise PackageTooLarge(f"the package has more than {MAX_OBJECTS} objects")
     if not metas:
         raise InvalidPackage(
             f"no object says what the package is: there must be one of {META_GROUP}",
@@ -197,7 +199,7 @@ def package_of(documents: Iterable[tuple[str, Any]]) -> Package:
 
 def encode_package(package: Package) -> bytes:
     """The YAML stream of a package: each document followed by a line of three dashes."""
-    parts = [f"{yamlish.dump(obj)}---\n" for obj in (package.meta, *package.objects)]
+    parts = [f"{yaml_loader.dump(obj)}---\n" for obj in (package.meta, *package.objects)]
     return ("---\n" + "".join(parts)).encode()
 
 
@@ -239,7 +241,7 @@ def _file(blobs: BlobStore, layer: Descriptor, name: str, *, anywhere: bool = Fa
     if layer.media_type not in LAYERS:
         raise InvalidPackage(f"layer {layer.digest} is of type {layer.media_type or 'nothing'}, not a tar archive")
     limits = ArchiveLimits(unpacked_bytes=4 << 30)
-    elsewhere: dict[str, bytes] = {}
+    other_files: dict[str, bytes] = {}
     with blobs.open(layer.digest) as file, open_archive(file, limits, where=f"layer {layer.digest}") as entries:
         for entry, content in entries:
             path = entry.name.removeprefix("./").lstrip("/")
@@ -248,10 +250,10 @@ def _file(blobs: BlobStore, layer: Descriptor, name: str, *, anywhere: bool = Fa
             if path == name:
                 return _limited(content, path)
             if anywhere and path.rpartition("/")[2] == name:
-                elsewhere[path] = _limited(content, path)
-                if len(elsewhere) > 1:
-                    raise InvalidPackage(f"layer {layer.digest} holds {' and '.join(elsewhere)}: which one counts?")
-    return next(iter(elsewhere.values()), None)
+                other_files[path] = _limited(content, path)
+                if len(other_files) > 1:
+                    raise InvalidPackage(f"layer {layer.digest} holds {' and '.join(other_files)}: which one counts?")
+    return next(iter(other_files.values()), None)
 
 
 def _limited(content: BinaryIO, path: str) -> bytes:

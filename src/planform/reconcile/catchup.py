@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.client.informer import Change, ObjectKey, key_of, tombstone, version_number
+from planform.client.informer import InformerEvent, ObjectKey, key_of, tombstone, version_number
 
 
-class _Told(NamedTuple):
+class _Known(NamedTuple):
     """The newest version told of an object; no uid: that it is gone."""
 
     uid: str
@@ -25,50 +25,50 @@ class CatchUp:
 
     def __init__(self, gvk: GroupVersionKind) -> None:
         self._gvk = gvk
-        self._told: dict[ObjectKey, _Told] = {}
+        self._known: dict[ObjectKey, _Known] = {}
 
-    def listed(self, obj: Object) -> Iterator[Change]:
+    def listed(self, obj: Object) -> Iterator[InformerEvent]:
         """An object of the list; nothing if the watch was first, for then it also tells what comes after."""
         key = key_of(obj)
-        if key not in self._told:
-            self._told[key] = _of(obj)
-            yield Change("ADDED", obj, first_sight=True)
+        if key not in self._known:
+            self._known[key] = _of(obj)
+            yield InformerEvent("ADDED", obj, first_sight=True)
 
-    def watched(self, change: Change) -> Iterator[Change]:
+    def watched(self, change: InformerEvent) -> Iterator[InformerEvent]:
         """A change of the shared watch, as it is news to this subscriber; nothing if it is not."""
         key, now = change.key, _of(change.object)
-        before = self._told.get(key)
+        before = self._known.get(key)
         if before is not None and now.version < before.version:
             return
         alive = before is not None and before.uid != ""
         if change.type == "DELETED":
             if before is not None and alive and before.uid != now.uid:
                 return  # of a namesake that is gone for longer than we look
-            self._told[key] = _Told("", now.version)
+            self._known[key] = _Known("", now.version)
             if alive:
                 yield change
             return
         if before is None or not alive:
-            self._told[key] = now
+            self._known[key] = now
             yield change._replace(type="ADDED")
         elif before.uid != now.uid:
-            self._told[key] = now
+            self._known[key] = now
             yield self._gone(key, before.uid, now.version)
             yield change._replace(type="ADDED")
         elif before.version < now.version:
-            self._told[key] = now
+            self._known[key] = now
             yield change._replace(type="MODIFIED")
 
-    def vanished(self, uid_of: Callable[[ObjectKey], str], version: int) -> Iterator[Change]:
+    def vanished(self, uid_of: Callable[[ObjectKey], str], version: int) -> Iterator[InformerEvent]:
         """Objects that were listed and deleted before the watch ever saw them; asked once the two are level."""
-        for key, told in self._told.items():
-            if told.uid and uid_of(key) != told.uid:
-                yield self._gone(key, told.uid, version)
+        for key, known in self._known.items():
+            if known.uid and uid_of(key) != known.uid:
+                yield self._gone(key, known.uid, version)
 
-    def _gone(self, key: ObjectKey, uid: str, version: int) -> Change:
-        return Change("DELETED", tombstone(self._gvk, key, uid, str(version)), edited=True)
+    def _gone(self, key: ObjectKey, uid: str, version: int) -> InformerEvent:
+        return InformerEvent("DELETED", tombstone(self._gvk, key, uid, str(version)), edited=True)
 
 
-def _of(obj: Object) -> _Told:
+def _of(obj: Object) -> _Known:
     metadata = obj["metadata"]
-    return _Told(metadata.get("uid") or "", version_number(metadata.get("resourceVersion") or ""))
+    return _Known(metadata.get("uid") or "", version_number(metadata.get("resourceVersion") or ""))

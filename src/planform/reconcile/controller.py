@@ -14,17 +14,17 @@ from typing import Generic, NamedTuple
 
 from planform.client.fairness import flow
 from planform.client.informer import version_number
-from planform.client.own_writes import noting_writes
 from planform.client.waits import Backoff, TimeLimits
+from planform.client.written_versions import collect_written_versions
 from planform.clock import Clock
 from planform.errors import Conflict, Forbidden, PlanformError
-from planform.reconcile.gate import Gate
+from planform.reconcile.limiter import ConcurrencyLimiter
 from planform.reconcile.queue import FED_BY_ITSELF, K, QueueClosed, WorkQueue
 from planform.telemetry.logs import fields
-from planform.telemetry.metrics import Registry
-from planform.telemetry.tracing import PassTracer, Tracer
+from planform.telemetry.metrics import MetricsRegistry
+from planform.telemetry.tracing import PropagatingTracer, Tracer
 
-CONFLICT_BACKOFF = Backoff(first=0.01, most=10, jitter=0.5)
+CONFLICT_BACKOFF = Backoff(first=0.01, maximum=10, jitter=0.5)
 """Two writers met: one of them reads again and tries at once, and soon they no longer meet."""
 
 _RESTING = 16
@@ -36,13 +36,13 @@ _logger = logging.getLogger(__name__)
 class Result(NamedTuple):
     """How a reconcile ended well.
 
-    `requeue_after` asks to come back after that many seconds without any change. `rests_at` is the version of the
-    key's own object up to which everything is known and done, the reconcile's own writes included: hearing of it is
-    no reason to come back.
+    `requeue_after` asks to come back after that many seconds without any change. `observed_resource_version` is the
+    version of the key's own object up to which everything is known and done, the reconcile's own writes included:
+    hearing of it is no reason to come back.
     """
 
     requeue_after: float | None = None
-    rests_at: str = ""
+    observed_resource_version: str = ""
 
 
 class ReconcileTimedOut(PlanformError):
@@ -67,10 +67,10 @@ class ReconcileCancelled(PlanformError):
 
 
 class Controller(Generic[K]):
-    """Reconciles the keys of its queue, several at a time but each in one pair of hands.
+    """Reconciles the keys of its queue, several at a time but each by one worker at a time.
 
-    `concurrency` bounds the reconciles that have begun; how many of them compute at a time is the gate's business. A
-    turn at the gate comes before the choice of a key, so that it is the most urgent one at that moment. Errors:
+    `concurrency` bounds the reconciles that have begun; how many of them compute at a time is the limiter's business. A
+    slot is acquired before a key is chosen, so that it is the most urgent one at that moment. Errors:
 
     - Conflict: somebody else wrote first; comes back quietly and soon.
     - PlanformError that is `retryable`: comes back after the backoff. So does Forbidden, for a permission may be given
@@ -88,12 +88,12 @@ class Controller(Generic[K]):
         *,
         clock: Clock,
         rng: Random,
-        gate: Gate,
-        metrics: Registry | None = None,
+        limiter: ConcurrencyLimiter,
+        metrics: MetricsRegistry | None = None,
         tracer: Tracer | None = None,
         concurrency: int = 100,
         timeout: float = 120.0,
-        backoff: Backoff = Backoff(first=1, most=30),  # noqa: B008  (frozen)
+        backoff: Backoff = Backoff(first=1, maximum=30),  # noqa: B008  (frozen)
         give_up_seconds: float = 300.0,
         fed_by_itself: float = FED_BY_ITSELF,
         on_failure: Callable[[K, Exception], Awaitable[None]] | None = None,
@@ -103,10 +103,10 @@ class Controller(Generic[K]):
         self.queue: WorkQueue[K] = WorkQueue(clock=clock, rng=rng, backoff=backoff, fed_by_itself=fed_by_itself)
         self._reconcile = reconcile
         self._clock = clock
-        self._gate = gate
-        self._tracer = None if isinstance(tracer, PassTracer) else tracer
-        self._free_hands = concurrency  # what has begun, and who waits to begin, has one each
-        self._is_awaited = False  # whether a worker waits for the next key, and for the turn to take it
+        self._limiter = limiter
+        self._tracer = None if isinstance(tracer, PropagatingTracer) else tracer
+        self._free_worker_slots = concurrency  # what has begun, and who waits to begin, has one each
+        self._is_awaited = False  # whether a worker waits for the next key, and for a slot to take it
         self._resting: list[asyncio.Future[None]] = []  # workers that may be needed again soon
         self._over = asyncio.Event()
         self._timeout = timeout
@@ -114,31 +114,31 @@ class Controller(Generic[K]):
         self._give_up_seconds = give_up_seconds
         self._on_failure = on_failure
         self._reported: dict[K, str] = {}  # the last error logged of each key that fails; cleared when it succeeds
-        self._metrics = _ControllerMetrics(metrics if metrics is not None else Registry(), name, self.queue)
+        self._metrics = _ControllerMetrics(metrics if metrics is not None else MetricsRegistry(), name, self.queue)
 
     async def run(self) -> None:
         """Work until `close`; then wait for what has begun. Cancelling cancels that too."""
         try:
-            with self._gate.member(self.name, self.queue, self._has_free_hands):
+            with self._limiter.member(self.name, self.queue, self._has_free_worker_slots):
                 async with asyncio.TaskGroup() as workers:  # leaving it waits for them
                     try:
                         async with self.queue:
-                            self._come_forward(workers)
+                            self._start_worker(workers)
                             await self._over.wait()
                     finally:
                         self._dismiss()
         finally:
             self._metrics.remove()
 
-    def _has_free_hands(self) -> bool:
-        return self._free_hands > 0
+    def _has_free_worker_slots(self) -> bool:
+        return self._free_worker_slots > 0
 
     def close(self) -> None:
         """Take no more keys; `run` returns when those in hand are done."""
         self.queue.close()
         self._over.set()
         self._dismiss()
-        self._gate.reconsider()
+        self._limiter.reconsider()
 
     def _dismiss(self) -> None:
         """Wake the workers that rest: the queue is closed, and so they end."""
@@ -146,31 +146,31 @@ class Controller(Generic[K]):
             if not rested.done():
                 rested.set_result(None)
 
-    # -- workers: one at a time waits for a key and a turn, and when it has them another takes its place
+    # -- workers: one at a time waits for a key and a slot, and when it has them another takes its place
 
-    def _come_forward(self, workers: asyncio.TaskGroup) -> None:
-        """Have a worker that rests, or a new one, wait for the next key; if no hand is free, nobody does."""
-        self._is_awaited = self._free_hands > 0 and not self.queue.is_closed
+    def _start_worker(self, workers: asyncio.TaskGroup) -> None:
+        """Have a worker that rests, or a new one, wait for the next key; if no worker slot is free, nobody does."""
+        self._is_awaited = self._free_worker_slots > 0 and not self.queue.is_closed
         if not self._is_awaited:
             return
-        self._free_hands -= 1
+        self._free_worker_slots -= 1
         while self._resting:
             rested = self._resting.pop()
             if not rested.done():
                 rested.set_result(None)
                 return
-        workers.create_task(self._work_in_turns(workers), name=f"reconcile {self.name}")
+        workers.create_task(self._work_in_slots(workers), name=f"reconcile {self.name}")
 
-    async def _work_in_turns(self, workers: asyncio.TaskGroup) -> None:
+    async def _work_in_slots(self, workers: asyncio.TaskGroup) -> None:
         try:
             while True:
                 await self.queue.ready()
                 try:
-                    await self._gate.run(self.name, self._work(workers), to_begin=self.queue)
+                    await self._limiter.run(self.name, self._work(workers), to_begin=self.queue)
                 finally:
-                    self._free_hands += 1
+                    self._free_worker_slots += 1
                     if not self._is_awaited:
-                        self._come_forward(workers)
+                        self._start_worker(workers)
                 if len(self._resting) == _RESTING or self.queue.is_closed:
                     return
                 _forget_cancellations()
@@ -181,14 +181,14 @@ class Controller(Generic[K]):
             pass
 
     async def _work(self, workers: asyncio.TaskGroup) -> None:
-        self._come_forward(workers)
+        self._start_worker(workers)
         try:
             key = self.queue.get_nowait()
         except LookupError:
             return
         own: set[str] = set()
         try:
-            with fields(controller=self.name, key=str(key)), flow(self.name), noting_writes() as own:
+            with fields(controller=self.name, key=str(key)), flow(self.name), collect_written_versions() as own:
                 await self._attempt(key)
         finally:
             self.queue.done(key, own=[version_number(version) for version in own])
@@ -205,13 +205,13 @@ class Controller(Generic[K]):
         except Exception as error:
             outcome = self._failed(key, error)
             if outcome != "conflict":
-                await self._tell_failure(key, error)
+                await self._report_failure(key, error)
         else:
             outcome = "success"
             self.queue.forget(key)
             self._reported.pop(key, None)
-            if result.rests_at:
-                self.queue.rest(key, version_number(result.rests_at))
+            if result.observed_resource_version:
+                self.queue.set_observed_version(key, version_number(result.observed_resource_version))
             if result.requeue_after is not None:
                 self.queue.add_after(key, result.requeue_after)
         self._metrics.observe(outcome, self._clock.monotonic() - started)
@@ -247,7 +247,7 @@ class Controller(Generic[K]):
         self.queue.give_up(key, self._give_up_seconds)
         return "gave_up"
 
-    async def _tell_failure(self, key: K, error: Exception) -> None:
+    async def _report_failure(self, key: K, error: Exception) -> None:
         """What cannot be told, because the engine fails or somebody writes at the same moment, was logged all the same,
         and is told when the key fails again."""
         if self._on_failure is None:
@@ -288,7 +288,7 @@ def _forget_cancellations() -> None:
 class _ControllerMetrics:
     """One controller's share of the metrics that all controllers have."""
 
-    def __init__(self, registry: Registry, name: str, queue: WorkQueue[K]) -> None:
+    def __init__(self, registry: MetricsRegistry, name: str, queue: WorkQueue[K]) -> None:
         self._name = name
         self._total = registry.counter(
             "planform_reconcile_total", "Reconciles, by controller and how they ended.", ["controller", "outcome"]

@@ -1,4 +1,4 @@
-"""Of several planes on one cluster, one works: leader election on a Lease.
+"""Of several replicas on one cluster, one works: leader election on a Lease.
 
 The holder renews its Lease; the others watch whether it does. Nobody compares clocks: a candidate takes the Lease only
 after it has seen the same content for a whole lease duration by its own clock. The holder stops working well before
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import GroupVersionKind, Object
 from planform.client.protocol import Client
 from planform.client.waits import time_limit
@@ -36,26 +38,32 @@ class LeadershipLost(PlanformError):
 
     def __init__(self, namespace: str, name: str, identity: str) -> None:
         super().__init__(f'{identity} lost the lease "{name}" in namespace "{namespace}"')
-        self.hint = (
-            "is the API server reachable and answering in time? The plane runs for election again when restarted"
-        )
+        self.hint = "is the API server reachable and answering in time? It runs for election again when restarted"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Seconds. A dead holder is replaced after `lease` at the latest; a cut-off one stops after `renew`."""
+    """Seconds. A dead holder is replaced after `lease` at the latest; a cut-off one stops after `renew`.
+
+    The holder renews `every` so often, or as often as others look if that is 0; after a renewal that failed it tries
+    again as soon as `retry` says.
+    """
 
     lease: float = 15.0
     renew: float = 10.0
     retry: float = 2.0
+    every: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.every and not self.renew > self.every:
+            raise ValueError(f"renew > every must hold, not {self.renew}, {self.every}")
         if not self.lease > self.renew > self.retry > 0:
             raise ValueError(f"lease > renew > retry > 0 must hold, not {self.lease}, {self.renew}, {self.retry}")
 
 
 class Election:
-    """One candidate. `identity` must be unique among all: a host name and something random.
+    """One candidate. `identity` must be unique among all: a host name and something random. `annotations` are what a
+    holder says of itself on the Lease.
 
     A Lease may be meant for one candidate: that one `insists`, so whoever holds it instead is asked to give it up, and
     hears of that by `wanted`. The others have `patience`: they take a Lease that is free only after so many seconds.
@@ -73,8 +81,10 @@ class Election:
         terms: Terms = Terms(),  # noqa: B008  (frozen)
         insists: bool = False,
         patience: float = 0.0,
+        annotations: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._client = client
+        self._annotations = annotations
         self._insists = insists
         self._patience = patience
         self._since = clock.monotonic()
@@ -145,8 +155,9 @@ class Election:
 
     async def _renew_until_lost(self) -> None:
         """Returns when the Lease has not been renewed for the time that `Terms.renew` allows, or is another's."""
+        renewed = True
         while True:
-            await self._clock.sleep(self._terms.retry)
+            await self._clock.sleep(self._terms.every if renewed and self._terms.every else self._terms.retry)
             left = self._renewed_at + self._terms.renew - self._clock.monotonic()
             if left <= 0:
                 return
@@ -197,7 +208,7 @@ class Election:
         acquired = str(spec.get("acquireTime") or "") if holder == self._identity else ""
         if holder != self._identity:
             lease = _asked_for(lease, None)
-        written = await self._client.update({**lease, "spec": self._spec(transitions, acquired)})
+        written = await self._client.update({**self._annotated(lease), "spec": self._spec(transitions, acquired)})
         self._note(written)
         self._renewed_at = started
         return True
@@ -234,9 +245,16 @@ class Election:
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": self._annotated({"metadata": {"name": self._name, "namespace": self._namespace}})["metadata"],
             "spec": self._spec(0, ""),
         }
+
+    def _annotated(self, lease: Object) -> Object:
+        """With what the holder says of itself; what its predecessor said is replaced, or goes."""
+        if not self._annotations:
+            return lease
+        annotations = {**(lease["metadata"].get("annotations") or {}), **self._annotations}
+        return {**lease, "metadata": {**lease["metadata"], "annotations": annotations}}
 
     def _spec(self, transitions: int, acquired: str) -> dict[str, Any]:
         now = micro_timestamp(self._clock.now())
@@ -250,11 +268,11 @@ class Election:
 
 
 def _asking(lease: Object) -> str:
-    return str((lease["metadata"].get("annotations") or {}).get(WANTED_ANNOTATION) or "")
+    return str(annotations_of(lease).get(WANTED_ANNOTATION) or "")
 
 
 def _asked_for(lease: Object, identity: str | None) -> Object:
     """The Lease with the name of who asks for it, or without any."""
-    annotations = {**(lease["metadata"].get("annotations") or {}), WANTED_ANNOTATION: identity}
+    annotations = {**annotations_of(lease), WANTED_ANNOTATION: identity}
     kept = {name: value for name, value in annotations.items() if value is not None}
     return {**lease, "metadata": {**lease["metadata"], "annotations": kept}}

@@ -1,10 +1,10 @@
-"""A queue of keys: each waits at most once, is in one pair of hands at a time, and comes back later after a failure.
+"""A queue of keys: each waits at most once, is worked on by one worker at a time, and comes back later after a failure.
 
 A key added while it is being worked on is handed out again afterwards, so no change is missed and no two workers meet
 on one key. Memory is bounded by the number of distinct keys; there is one timer for all that waits, and none at rest.
 
-Whoever works on a key may say at which version of its object it comes to rest. Hearing of that version, or of one
-before it, is then no reason to look again.
+Whoever works on a key may say which version of its object it has observed. An event about that version, or one before
+it, is then no reason to look again.
 
 Whoever works on a key also says what it wrote. Hearing of that brings the key back, for it may matter, but never sooner
 than a failure lets it: or one that says something new about itself each time would never wait. The same holds for a key
@@ -34,10 +34,10 @@ PATIENCE = (math.inf, 8, 8, 64)
 first. What only waits in the background is often made needless by what overtakes it."""
 
 SLICE = 500
-"""So many keys may become ready before others on the event loop get a turn."""
+"""So many keys may become ready before others on the event loop run."""
 
-LONGEST_PACE = 1.0
-"""However slow the work has become, nothing waits longer for company."""
+MAX_PACE = 1.0
+"""However slow the work has become, no change waits longer for others about its key."""
 
 ANY_VERSION = math.inf
 """Of a wish that is not about one version of the key's own object."""
@@ -62,7 +62,7 @@ IDLE = len(Priority)
 
 
 class _Wish(NamedTuple):
-    """A change that was told of while its key is in somebody's hands, who may have made it."""
+    """A change that arrived while its key is being worked on; whoever works on it may have made it."""
 
     moment: float
     priority: Priority
@@ -70,11 +70,11 @@ class _Wish(NamedTuple):
 
 
 class QueueClosed(Exception):
-    """The queue hands out nothing any more."""
+    """The queue is closed."""
 
 
 class WorkQueue(Generic[K]):
-    """Hands out keys with `get`, takes them back with `done`. Use it as a context manager: leaving closes it."""
+    """Gives keys with `get`, takes them back with `done`. Use it as a context manager: leaving closes it."""
 
     def __init__(
         self,
@@ -89,15 +89,17 @@ class WorkQueue(Generic[K]):
         self._rng = rng
         self._backoff = backoff
         self._ready: tuple[OrderedDict[K, float], ...] = tuple(OrderedDict() for _ in Priority)
-        self._level: dict[K, Priority] = {}  # of each key in _ready, the line it stands in
+        self._priorities: dict[K, Priority] = {}  # of each key in _ready, the line it stands in
         self._processing: dict[K, float] = {}  # since when
         self._again: dict[K, Priority] = {}  # keys added while they are processed; a subset of _processing
         self._due: dict[K, tuple[float, Priority]] = {}  # the moment at which a delayed key becomes ready
         self._schedule: list[tuple[float, int, K]] = []  # a heap; entries that disagree with _due are void
         self._order = itertools.count()
         self._failures: dict[K, int] = {}
-        self._told: dict[K, float] = {}  # the newest version wished for since the key was handed out last
-        self._rests: dict[K, float] = {}  # the version at which a key came to rest, until that is told
+        self._newest: dict[K, float] = {}  # the newest version wished for since the key was handed out last
+        self._observed_versions: dict[
+            K, float
+        ] = {}  # the version of a key's object that was observed, until an event about it came
         self._changes: dict[K, dict[float, _Wish]] = {}  # told while the key is processed, by the change's version
         self._own: dict[K, tuple[float, ...]] = {}  # versions that were written for the key lately
         self._held: dict[K, float] = {}  # the moment before which what was written for a key does not bring it back
@@ -121,7 +123,7 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that could be handed out now."""
-        return len(self._level)
+        return len(self._priorities)
 
     @property
     def is_closed(self) -> bool:
@@ -134,7 +136,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def processing(self) -> int:
-        """Keys that are in somebody's hands."""
+        """Keys that are being worked on."""
         return len(self._processing)
 
     def oldest_wait(self) -> float:
@@ -144,8 +146,8 @@ class WorkQueue(Generic[K]):
 
     @property
     def pace(self) -> float:
-        """Seconds that a key is in somebody's hands these days: little when there is little to do."""
-        return min(self._pace, LONGEST_PACE)
+        """Seconds that a key has lately been worked on: few when there is little to do."""
+        return min(self._pace, MAX_PACE)
 
     def add(self, key: K, *, priority: Priority = Priority.NORMAL, version: float = ANY_VERSION) -> None:
         """Have the key handed out as soon as it is its turn. `version` is the one of its object that is told, if that
@@ -159,10 +161,10 @@ class WorkQueue(Generic[K]):
         if key in self._processing:
             self._again[key] = min(priority, self._again.get(key, priority))
             return
-        standing = self._level.get(key)
-        if standing is not None:
-            if priority < standing:
-                since = self._ready[standing].pop(key)
+        current = self._priorities.get(key)
+        if current is not None:
+            if priority < current:
+                since = self._ready[current].pop(key)
                 self._stand(key, priority, since)
             return
         self._stand(key, priority, self._clock.monotonic())
@@ -238,7 +240,7 @@ class WorkQueue(Generic[K]):
 
     async def ready(self) -> None:
         """Wait until there is a key to hand out; raises QueueClosed once the queue is closed."""
-        while not self._level:
+        while not self._priorities:
             if self._closed:
                 raise QueueClosed
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -256,20 +258,20 @@ class WorkQueue(Generic[K]):
             raise QueueClosed
 
     def get_nowait(self) -> K:
-        """The next key, now in the caller's hands until `done`; raises LookupError if none is ready.
+        """The next key, the caller's until `done`; raises LookupError if none is ready.
 
         Handing a key out fulfils every wish for it, also those for later: what is still wanted is said afterwards.
         """
-        if not self._level or self._closed:
+        if not self._priorities or self._closed:
             raise LookupError("no key is ready")
         line = self._next_line()
         key, _ = line.popitem(last=False)
-        del self._level[key]
+        del self._priorities[key]
         if not line:
             self.urgency = next((priority for priority, keys in enumerate(self._ready) if keys), IDLE)
         self._due.pop(key, None)
-        self._told.pop(key, None)
-        self._rests.pop(key, None)
+        self._newest.pop(key, None)
+        self._observed_versions.pop(key, None)
         self._held.pop(key, None)
         if key in self._news:
             self._news.discard(key)
@@ -277,7 +279,7 @@ class WorkQueue(Generic[K]):
         else:
             self._fed[key] = self._fed.get(key, 0) + 1
         self._processing[key] = self._clock.monotonic()
-        if self._level:
+        if self._priorities:
             self._wake_one()
         return key
 
@@ -286,16 +288,16 @@ class WorkQueue(Generic[K]):
         await self.ready()
         return self.get_nowait()
 
-    def rest(self, key: K, version: float) -> None:
+    def set_observed_version(self, key: K, version: float) -> None:
         """Whoever has the key in hand knows all that its object says up to this version: no need to come back for it.
 
         What else was wished meanwhile still holds.
         """
-        if self._told.get(key, ANY_VERSION) <= version:
+        if self._newest.get(key, ANY_VERSION) <= version:
             self._again.pop(key, None)
             self._due.pop(key, None)
             self._changes.pop(key, None)
-        self._rests[key] = version
+        self._observed_versions[key] = version
 
     def done(self, key: K, *, own: Collection[float] = ()) -> None:
         """The caller has finished with the key; if it was added meanwhile, it is ready again. `own` are the versions of
@@ -306,7 +308,7 @@ class WorkQueue(Generic[K]):
         self._note(key, own, now)
         priority = self._again.pop(key, None)
         if priority is not None:
-            self.add(key, priority=priority, version=self._told.get(key, ANY_VERSION))
+            self.add(key, priority=priority, version=self._newest.get(key, ANY_VERSION))
         for change, wish in self._changes.pop(key, {}).items():
             self.add_after(key, wish.moment - now, priority=wish.priority, version=wish.version, change=change)
 
@@ -323,16 +325,16 @@ class WorkQueue(Generic[K]):
             self._held[key] = max(held, self._held.get(key, 0.0))
 
     def close(self) -> None:
-        """Hand out nothing more and forget what waits; keys in somebody's hands may still be given back."""
+        """Give out nothing more and forget what waits; keys that are being worked on may still be given back."""
         self._closed = True
         self.urgency = IDLE
-        self._level.clear()
+        self._priorities.clear()
         self._due.clear()
         self._schedule.clear()
         self._again.clear()
         self._failures.clear()
-        self._told.clear()
-        self._rests.clear()
+        self._newest.clear()
+        self._observed_versions.clear()
         self._changes.clear()
         self._own.clear()
         self._held.clear()
@@ -348,18 +350,18 @@ class WorkQueue(Generic[K]):
                 waiter.set_result(None)
 
     def _is_known(self, key: K, version: float) -> bool:
-        """Whether a wish tells only of what the key rests at; if not, it is noted how far it goes."""
-        rests = self._rests.get(key)
-        if rests is not None:
-            if version <= rests:
+        """Whether a request is only about versions that were observed; if not, the newest one is noted."""
+        observed_version = self._observed_versions.get(key)
+        if observed_version is not None:
+            if version <= observed_version:
                 return True
-            del self._rests[key]  # what comes now is newer
-        if version > self._told.get(key, 0.0):
-            self._told[key] = version
+            del self._observed_versions[key]  # what comes now is newer
+        if version > self._newest.get(key, 0.0):
+            self._newest[key] = version
         return False
 
     def _stand(self, key: K, priority: Priority, since: float) -> None:
-        self._level[key] = priority
+        self._priorities[key] = priority
         self._ready[priority][key] = since
         if priority < self.urgency:
             self.urgency = priority
@@ -401,7 +403,7 @@ class WorkQueue(Generic[K]):
             elif moment <= self._clock.monotonic():
                 heapq.heappop(self._schedule)
                 _, priority = self._due.pop(key)
-                if not self._is_known(key, self._told.get(key, ANY_VERSION)):
+                if not self._is_known(key, self._newest.get(key, ANY_VERSION)):
                     self._add(key, priority)
                 if next(moved) % SLICE == 0:
                     await asyncio.sleep(0)

@@ -2,7 +2,7 @@
 
 Which shard a key belongs to follows from the key alone, by rendezvous hashing: with one shard more, only the keys that
 go to it move. Who holds which shard is decided elsewhere, by a Lease each; here stands what follows from it. A process
-hears of every key and reconciles those of its shards. A shard is let go only when none of its reconciles is in hand.
+hears of every key and reconciles those of its shards. A shard is released only when none of its reconciles is running.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planform.reconcile.controller import Result
 
 K = TypeVar("K", bound=Hashable)
 
-MOST_SHARDS: Final = 64
+MAX_SHARDS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Share:
 def parse_share(text: str) -> Share:
     """`0/3`: home is shard 0 of 3. Raises UsageError for what cannot be."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or not 1 <= int(match[2]) <= MOST_SHARDS or int(match[1]) >= int(match[2]):
+    if match is None or not 1 <= int(match[2]) <= MAX_SHARDS or int(match[1]) >= int(match[2]):
         raise UsageError(
             f'"{text}" is no share of the work',
-            hint=f"write N/M, where N counts from 0 and is less than M, and M is {MOST_SHARDS} at most: 0/3, 1/3, 2/3",
+            hint=f"write N/M, where N counts from 0 and is less than M, and M is {MAX_SHARDS} at most: 0/3, 1/3, 2/3",
         )
     return Share(int(match[1]), int(match[2]))
 
@@ -54,7 +54,7 @@ class Shards:
         self.count = count
         self._prefix = prefix
         self._held: set[int] = set()
-        self._in_hand: Counter[int] = Counter()
+        self._running: Counter[int] = Counter()
         self._less = asyncio.Event()
         self._begun: list[Callable[[], None]] = []
 
@@ -83,7 +83,7 @@ class Shards:
     async def end(self, shard: int) -> None:
         """Begin no more reconciles of this shard, and wait for those in hand."""
         self._held.discard(shard)
-        while self._in_hand[shard]:
+        while self._running[shard]:
             self._less.clear()
             await self._less.wait()
 
@@ -96,14 +96,18 @@ class Shards:
             shard = self._shard(controller, key)
             if shard not in self._held:
                 return Result()
-            self._in_hand[shard] += 1
+            self._running[shard] += 1
             try:
                 return await reconcile(key)
             finally:
-                self._in_hand[shard] -= 1
+                self._running[shard] -= 1
                 self._less.set()
 
         return guarded
+
+    def shard_of(self, controller: str, key: Hashable) -> int:
+        """The shard that a controller's key belongs to, whoever holds it."""
+        return self._shard(controller, key)
 
     def _shard(self, controller: str, key: Hashable) -> int:
         return shard_of(f"{controller} {key}", self.count)

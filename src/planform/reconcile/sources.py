@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from planform.api.kinds import GroupVersionKind, gvk_of
-from planform.api.owners import controller_of
-from planform.client.informer import Change, Informer, ObjectKey, key_of, list_pages, version_number
+from planform.api.metadata import resource_version_of
+from planform.api.owners import controller_of, owners_of
+from planform.client.informer import Informer, InformerEvent, ObjectKey, key_of, list_pages, version_number
 from planform.client.protocol import Client
 from planform.client.recent import Recent
 from planform.client.waits import Backoff
@@ -26,12 +27,12 @@ from planform.clock import Clock
 from planform.errors import PlanformError, ServiceUnavailable
 from planform.reconcile.catchup import CatchUp
 from planform.reconcile.queue import ANY_VERSION, K, Priority, WorkQueue
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
-Handler = Callable[[Change], None]
+Handler = Callable[[InformerEvent], None]
 """Hears of every change, on the event loop, without waiting. An error in it is logged and loses it that change."""
 
-ToKeys = Callable[[Change], Iterable[K]]
+ToKeys = Callable[[InformerEvent], Iterable[K]]
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ class Watches:
         *,
         clock: Clock,
         rng: Random,
-        metrics: Registry | None = None,
+        metrics: MetricsRegistry | None = None,
         thin: Mapping[GroupVersionKind, Client] | None = None,
         recent: Recent | None = None,
     ) -> None:
@@ -72,7 +73,7 @@ class Watches:
         self._shared: dict[Scope, _Shared] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._stack = AsyncExitStack()
-        metrics = metrics if metrics is not None else Registry()
+        metrics = metrics if metrics is not None else MetricsRegistry()
         self._running = metrics.gauge("planform_watches", "Watches that are running, by kind.", ["kind"])
         self._events = metrics.counter("planform_watch_events_total", "Changes that watches told, by kind.", ["kind"])
 
@@ -92,14 +93,24 @@ class Watches:
         """Watches that are running."""
         return len(self._shared)
 
-    def deaf(self, seconds: float) -> list[Scope]:
+    def disconnected(self, seconds: float) -> list[Scope]:
         """The watches that have not been able to hear of changes for longer than that."""
-        return [scope for scope, shared in self._shared.items() if shared.informer.deaf_seconds > seconds]
+        return [scope for scope, shared in self._shared.items() if shared.informer.disconnected_seconds > seconds]
 
     def subscribe(
-        self, gvk: GroupVersionKind, handler: Handler, *, namespace: str = "", labels: str = ""
+        self,
+        gvk: GroupVersionKind,
+        handler: Handler,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        relisted: Callable[[], None] | None = None,
     ) -> Subscription:
-        """Tell `handler` about all that exists and then about every change, until the subscription is closed."""
+        """Tell `handler` about all that exists and then about every change, until the subscription is closed.
+
+        `relisted` is called when history was lost and all has been listed anew. An object that was created and deleted
+        meanwhile is never told: who waits for it to be, or to be gone, has to look.
+        """
         if self._tasks is None:
             raise RuntimeError("subscribe inside `async with Watches(...)`")
         scope = Scope(gvk, namespace, labels)
@@ -109,7 +120,7 @@ class Watches:
             shared = self._shared[scope] = self._share(scope)
             shared.task = self._tasks.create_task(shared.informer.run(), name=f"watch {gvk}")
             self._running.labels(str(gvk)).inc()
-        subscription = Subscription(self, scope, shared, handler)
+        subscription = Subscription(self, scope, shared, handler, relisted)
         shared.subscriptions[subscription] = None
         if late:
             subscription.catch_up(self._tasks, self._client_for(scope), self._clock, self._rng)
@@ -152,10 +163,10 @@ class _Shared:
             client, scope.gvk, self._deliver, clock=clock, rng=rng, namespace=scope.namespace, labels=scope.labels
         )
 
-    def _deliver(self, change: Change) -> None:
+    def _deliver(self, change: InformerEvent) -> None:
         self._count.inc()
         if self.recent is not None:
-            self.recent.told(self._gvk, change)
+            self.recent.observe(self._gvk, change)
         for subscription in tuple(self.subscriptions):
             subscription.offer(change)
 
@@ -163,14 +174,22 @@ class _Shared:
 class Subscription:
     """One subscriber's share of a watch. Closing it twice is harmless; after it no change is delivered."""
 
-    def __init__(self, watches: Watches, scope: Scope, shared: _Shared, handler: Handler) -> None:
+    def __init__(
+        self,
+        watches: Watches,
+        scope: Scope,
+        shared: _Shared,
+        handler: Handler,
+        relisted: Callable[[], None] | None = None,
+    ) -> None:
         self.scope = scope
         self._watches = watches
         self._shared = shared
         self._handler = handler
+        self._relisted = relisted
         self._listing: asyncio.Task[None] | None = None
         self._catch_up: CatchUp | None = None  # until the watch is level with the list
-        self._level_at: int | None = None  # the version of that list, once it is complete
+        self._synced_at: int | None = None  # the version of that list, once it is complete
         self._caught_up = asyncio.Event()
         self._caught_up.set()
         self._over = asyncio.Event()
@@ -197,12 +216,12 @@ class Subscription:
         if not (self._caught_up.is_set() and self._shared.informer.is_synced):
             await self._unless_over(self._heard_all())
 
-    async def level(self) -> None:
+    async def fully_synced(self) -> None:
         """Wait until nothing older than what the handler has heard is still to come: no list is half told.
 
         That holds until the next wait. Raises ServiceUnavailable if the subscription is closed before.
         """
-        while not (self._caught_up.is_set() and self._shared.informer.is_level):
+        while not (self._caught_up.is_set() and self._shared.informer.is_fully_synced):
             await self._unless_over(self._heard_whole_lists())
 
     async def _unless_over(self, hearing: Coroutine[Any, Any, None]) -> None:
@@ -222,7 +241,7 @@ class Subscription:
 
     async def _heard_whole_lists(self) -> None:
         await self._caught_up.wait()
-        await self._shared.informer.level()
+        await self._shared.informer.fully_synced()
 
     def close(self) -> None:
         if self._closed:
@@ -233,17 +252,19 @@ class Subscription:
             self._listing.cancel()
         self._watches._leave(self, self._shared)
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: InformerEvent) -> None:
         """Hand a change of the shared watch to the handler, unless it has heard of it already."""
+        if change.relisted and self._relisted is not None and not self._closed:
+            self._relisted()
         if self._catch_up is None:
             if change.type != "BOOKMARK":
-                self._tell(change)
+                self._deliver(change)
             return
         if change.type != "BOOKMARK":
             for news in self._catch_up.watched(change):
-                self._tell(news)
+                self._deliver(news)
         if self._shared.informer.position:  # it watches; while it lists, objects come in the order of their names
-            self._level(change.object["metadata"]["resourceVersion"])
+            self._end_catch_up(resource_version_of(change.object))
 
     def catch_up(self, tasks: asyncio.TaskGroup, client: Client, clock: Clock, rng: Random) -> None:
         """Tell a late subscriber what is there, beside the changes that go on arriving."""
@@ -252,7 +273,7 @@ class Subscription:
         self._listing = tasks.create_task(self._list(client, clock, rng), name=f"catch up {self.scope.gvk}")
 
     async def _list(self, client: Client, clock: Clock, rng: Random) -> None:
-        backoff, failures, scope = Backoff(first=0.2, most=30), 0, self.scope
+        backoff, failures, scope = Backoff(first=0.2, maximum=30), 0, self.scope
         while True:
             try:
                 version = await self._list_once(client)
@@ -262,9 +283,9 @@ class Subscription:
                 if failures == 1:
                     _logger.warning("listing %s: %s; trying again", scope.gvk, error)
                 await clock.sleep(backoff.delay(failures, rng))
-        self._level_at = version_number(version)
+        self._synced_at = version_number(version)
         self._caught_up.set()
-        self._level(self._shared.informer.position)
+        self._end_catch_up(self._shared.informer.position)
 
     async def _list_once(self, client: Client) -> str:
         version, scope = "", self.scope
@@ -272,19 +293,19 @@ class Subscription:
             version = page.resource_version
             for obj in page.items:
                 for news in self._catch_up.listed(obj) if self._catch_up is not None else ():
-                    self._tell(news)
+                    self._deliver(news)
             await asyncio.sleep(0)
         return version
 
-    def _level(self, position: str) -> None:
+    def _end_catch_up(self, position: str) -> None:
         """End the catching up once the watch has come as far as the list."""
         reached = version_number(position)
-        if self._catch_up is not None and self._level_at is not None and reached >= self._level_at:
+        if self._catch_up is not None and self._synced_at is not None and reached >= self._synced_at:
             catch_up, self._catch_up = self._catch_up, None
             for news in catch_up.vanished(self._shared.informer.uid_of, reached):
-                self._tell(news)
+                self._deliver(news)
 
-    def _tell(self, change: Change) -> None:
+    def _deliver(self, change: InformerEvent) -> None:
         if self._closed:
             return
         try:
@@ -301,9 +322,9 @@ class Source(Generic[K]):
     to_keys: ToKeys[K]
     namespace: str = ""
     labels: str = ""
-    is_echo: Callable[[Change], bool] | None = None
+    is_self_triggered: Callable[[InformerEvent], bool] | None = None
     """Says of a change that the controller made it itself, so that looking at it may wait for what is news."""
-    company_seconds: float = 0.0
+    coalescing_seconds: float = 0.0
     """How long a change waits at least for others that are about the same key, to be looked at together; longer when
     the controller has much to do."""
 
@@ -319,36 +340,38 @@ class Enqueue(Generic[K]):
         self,
         queue: WorkQueue[K],
         to_keys: ToKeys[K],
-        is_echo: Callable[[Change], bool] | None = None,
-        company_seconds: float = 0.0,
+        is_self_triggered: Callable[[InformerEvent], bool] | None = None,
+        coalescing_seconds: float = 0.0,
     ) -> None:
         self._queue = queue
         self._to_keys = to_keys
-        self._is_echo = is_echo
-        self._company_seconds = company_seconds
+        self._is_self_triggered = is_self_triggered
+        self._coalescing_seconds = coalescing_seconds
         self._keys: dict[ObjectKey, tuple[K, ...]] = {}
         self._own = to_keys is to_self
 
-    def __call__(self, change: Change) -> None:
+    def __call__(self, change: InformerEvent) -> None:
         queue, priority, wait = self._queue, Priority.NORMAL, 0.0
         version = changed = ANY_VERSION
         keys = self._to_keys(change) if self._own else self._about(change)
         if not keys:
             return
         if change.type != "DELETED":
-            changed = version_number(change.object["metadata"].get("resourceVersion") or "") or ANY_VERSION
+            changed = version_number(resource_version_of(change.object)) or ANY_VERSION
         if self._own:
             priority, version = _priority(change), changed
         if change.first_sight:
             priority = Priority.BACKGROUND
-        elif self._is_echo is not None and self._is_echo(change):  # news tends to follow: somebody takes it up
+        elif self._is_self_triggered is not None and self._is_self_triggered(
+            change
+        ):  # news tends to follow: somebody takes it up
             priority, wait = Priority.BACKGROUND, 2 * queue.pace
-        elif self._company_seconds:
-            wait = max(self._company_seconds, queue.pace / 2)
+        elif self._coalescing_seconds:
+            wait = max(self._coalescing_seconds, queue.pace / 2)
         for key in keys:
             queue.add_after(key, wait, priority=priority, version=version, change=changed)
 
-    def _about(self, change: Change) -> tuple[K, ...]:
+    def _about(self, change: InformerEvent) -> tuple[K, ...]:
         """The keys that the object leads to, and those it led to before."""
         which, keys = change.key, tuple(dict.fromkeys(self._to_keys(change)))
         before = self._keys.get(which, ())
@@ -360,14 +383,14 @@ class Enqueue(Generic[K]):
         return keys if keys == before else tuple(dict.fromkeys(before + keys))
 
 
-def _priority(change: Change) -> Priority:
+def _priority(change: InformerEvent) -> Priority:
     """How urgent it is to look at an object that changed."""
     if not change.edited:
         return Priority.NORMAL
     return Priority.FOLLOW_UP if controller_of(change.object) is not None else Priority.USER
 
 
-def to_self(change: Change) -> Iterable[ObjectKey]:
+def to_self(change: InformerEvent) -> Iterable[ObjectKey]:
     """The object itself."""
     return (change.key,)
 
@@ -375,9 +398,9 @@ def to_self(change: Change) -> Iterable[ObjectKey]:
 def to_owner(group: str, kind: str, *, cluster_scoped: bool = False, controller: bool = True) -> ToKeys[ObjectKey]:
     """The owners of this kind, whatever their version; only the one that controls the object unless told otherwise."""
 
-    def owners(change: Change) -> Iterable[ObjectKey]:
+    def owners(change: InformerEvent) -> Iterable[ObjectKey]:
         namespace = "" if cluster_scoped else key_of(change.object).namespace
-        for reference in change.object["metadata"].get("ownerReferences") or ():
+        for reference in owners_of(change.object):
             if _refers_to(reference, group, kind) and (reference.get("controller") or not controller):
                 yield ObjectKey(namespace, reference["name"])
 

@@ -27,11 +27,11 @@ class Pipe:
         self._descriptor: int | None = descriptor
         self._waiting: asyncio.Future[None] | None = None
 
-    async def read(self, most: int = _CHUNK) -> bytes:
+    async def read(self, maximum: int = _CHUNK) -> bytes:
         """What there is, waiting until there is something; nothing at the end."""
         while self._descriptor is not None:
             try:
-                return os.read(self._descriptor, most)
+                return os.read(self._descriptor, maximum)
             except BlockingIOError:
                 await self._ready(reading=True)
         return b""
@@ -94,14 +94,14 @@ class Child:
     """The leader of its process group; 0 until `started`, and if it could not be."""
     _prepared: Prepared | None = None
     _control: socket.socket | None = None
-    _told: bytearray = field(default_factory=bytearray)
+    _received: bytearray = field(default_factory=bytearray)
 
     @property
     def code(self) -> int:
         """The exit code, or minus the signal; of a child that has ended."""
-        if len(self._told) < 2 * _WORD or self._prepared is None:
+        if len(self._received) < 2 * _WORD or self._prepared is None:
             return -signal.SIGKILL
-        status = int.from_bytes(self._told[_WORD : 2 * _WORD], "little")
+        status = int.from_bytes(self._received[_WORD : 2 * _WORD], "little")
         return self._prepared.own_code(os.waitstatus_to_exitcode(status))
 
     def signal_group(self, number: signal.Signals) -> None:
@@ -121,7 +121,7 @@ class Child:
     @property
     def was_lost(self) -> bool:
         """Whether nobody started it."""
-        return self.gone.is_set() and not self._told
+        return self.gone.is_set() and not self._received
 
     def close_pipes(self) -> None:
         for pipe in (self.stdin, self.stdout, self.stderr):
@@ -136,11 +136,11 @@ class Child:
             return
         except OSError:
             chunk = b""
-        self._told += chunk
-        if len(self._told) >= _WORD or not chunk:
-            self.pid = int.from_bytes(self._told[:_WORD], "little")
+        self._received += chunk
+        if len(self._received) >= _WORD or not chunk:
+            self.pid = int.from_bytes(self._received[:_WORD], "little")
             self.started.set()
-        if len(self._told) >= 2 * _WORD or not chunk:
+        if len(self._received) >= 2 * _WORD or not chunk:
             self.exited.set()
         if not chunk:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
@@ -156,7 +156,7 @@ async def start_child(prepared: Prepared, *, stdin: int, stdout: int, stderr: in
     """
     try:
         child = await _started(prepared, stdin, stdout, stderr, files)
-        if child.was_lost:  # the spawner was killed with the request in its hands; there is another one by now
+        if child.was_lost:  # the spawner was killed before it answered the request; there is another one by now
             child.close_pipes()
             child = await _started(prepared, stdin, stdout, stderr, files)
         return child

@@ -190,7 +190,7 @@ def prepare(
         "namespaces": 0,
         "groups": [] if group is None else group.procs,
         "command": list(command),
-        "environment": surroundings(home, environment),
+        "environment": environment_of(home, environment),
         "directory": home,
         "limits": _rlimits(limits, isolation, user, numbered=numbered),
     }
@@ -218,7 +218,7 @@ def trusted(command: Sequence[str], environment: Mapping[str, str]) -> Prepared:
         "namespaces": 0,
         "groups": [],
         "command": list(command),
-        "environment": surroundings(str(scratch), environment),
+        "environment": environment_of(str(scratch), environment),
         "directory": str(scratch),
         "limits": {},
         "trusted": True,
@@ -226,7 +226,7 @@ def trusted(command: Sequence[str], environment: Mapping[str, str]) -> Prepared:
     return Prepared(spec, scratch, Isolation.LIMITS_ONLY)
 
 
-def surroundings(home: str, extra: Mapping[str, str]) -> dict[str, str]:
+def environment_of(home: str, extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of a child: nothing of ours but where programs are."""
     own = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE") if key in os.environ}
     return {**own, "HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1", **extra}

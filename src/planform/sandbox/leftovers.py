@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -15,8 +16,17 @@ PREFIX: Final = "planform-sandbox-"
 
 @cache
 def owner() -> str:
-    """This process, in a way that no later one is: numbers of processes come again."""
-    return f"{os.getpid()}.{_began(os.getpid())}"
+    """This process, in a way that no later one is: numbers of processes come again. Whoever asks makes something of
+    that name, so what is still there when the process ends goes with it."""
+    name = f"{os.getpid()}.{_began(os.getpid())}"
+    atexit.register(_sweep_own, name, os.getpid())
+    return name
+
+
+def _sweep_own(name: str, pid: int) -> None:
+    if os.getpid() == pid:  # a fork has its parent's name, and its parent may still be at work
+        for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}{name}-*"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def scratch_prefix() -> str:

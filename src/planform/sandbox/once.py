@@ -22,6 +22,10 @@ from planform.sandbox.scratch import ScratchFull, watch_scratch
 
 _CHUNK: Final = 64 << 10
 _STDERR_KEPT: Final = 64 << 10
+_AT_ONCE: Final = 16
+"""Chunks that are read before the loop gets a turn."""
+_COUNTED: Final = 16
+"""Of a command that writes too much, so many times its limit are still counted, that its size can be told."""
 
 
 class Ended(StrEnum):
@@ -45,6 +49,10 @@ class Finished:
     stderr: bytes
     code: int
     why: Ended
+    written: int = 0
+    """Bytes of standard output, of which at most the limit is kept."""
+    cut_off: bool = False
+    """Whether it would have written more than that."""
 
     @property
     def ok(self) -> bool:
@@ -68,18 +76,25 @@ async def run_once(
     When this returns, or is cancelled, the command and all it started have ended and the scratch directory is gone.
     Raises SandboxUnavailable.
     """
-    out = bytearray()
+    out, written = bytearray(), 0
 
     def keep(chunk: bytes) -> None:
-        out.extend(chunk)
-        if len(out) > limits.output:
-            del out[limits.output :]
+        nonlocal written
+        out.extend(chunk[: max(0, limits.output - written)])
+        written += len(chunk)
+        if written > limits.output * _COUNTED:
             raise _TooMuch
 
-    finished = await run_in_sandbox(
-        command, limits, output=keep, environment=environment, stdin=stdin, isolation=isolation
-    )
-    return replace(finished, stdout=bytes(out))
+    try:
+        finished = await run_in_sandbox(
+            command, limits, output=keep, environment=environment, stdin=stdin, isolation=isolation
+        )
+        finished = replace(finished, stdout=bytes(out), written=written)
+    finally:
+        out.clear()  # an error that ended it has a traceback, which leads here for as long as anybody holds it
+    if written <= limits.output:
+        return finished
+    return replace(finished, why=Ended.OUTPUT, cut_off=finished.why is not Ended.EXITED)
 
 
 async def run_in_sandbox(
@@ -187,8 +202,12 @@ async def _feed(child: Child, data: bytes) -> None:
 
 async def _listen(pipe: Pipe | None, listener: Callable[[bytes], None]) -> None:
     assert pipe is not None
+    heard = 0
     while chunk := await pipe.read(_CHUNK):
         listener(chunk)
+        heard += 1
+        if heard % _AT_ONCE == 0:  # one that writes as fast as it is read must not have the loop to itself
+            await asyncio.sleep(0)
 
 
 def _why(code: int, stderr: bytearray) -> Ended:

@@ -31,7 +31,7 @@ _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # id, pid, flags, number, architecture, instruction, arguments
 _RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
 _GO_ON = 1
-_LONGEST_ADDRESS = 128
+_MAX_ADDRESS_LENGTH = 128
 _LOOPBACKS = {socket.AF_INET: ("127.0.0.1",), socket.AF_INET6: ("::ffff:127.0.0.1", "::1")}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -118,7 +118,7 @@ def _serve(listener: int, child: int) -> None:
         number, task, _, _, _, _, descriptor, address, length, *_ = _NOTIFICATION.unpack(asked)
         answer = _RESPONSE.pack(number, 0, 0, _GO_ON)
         try:
-            if _bound_elsewhere(task, child, descriptor, address, min(length, _LONGEST_ADDRESS)):
+            if _bound_to_another_address(task, child, descriptor, address, min(length, _MAX_ADDRESS_LENGTH)):
                 answer = _RESPONSE.pack(number, 0, 0, 0)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -129,7 +129,7 @@ def _serve(listener: int, child: int) -> None:
             continue
 
 
-def _bound_elsewhere(task: int, child: int, descriptor: int, address: int, length: int) -> bool:
+def _bound_to_another_address(task: int, child: int, descriptor: int, address: int, length: int) -> bool:
     """Bind the socket to a free port of the loopback, if it is a stream's and asks for a port of all addresses."""
     wanted = _memory(task, address, length)
     family = int.from_bytes(wanted[:2], sys.byteorder)

@@ -19,7 +19,7 @@ from planform.sandbox.isolation import (
     policy,
 )
 from planform.sandbox.limits import Network
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 METRIC: Final = "planform_sandbox_info"
 LABELS: Final = ("isolation", "unconfined", "pids", "memory", "cpu", "function_network")
@@ -37,7 +37,7 @@ def configure(*, allow_unconfined: bool, function_network: str) -> None:
 class SandboxReport:
     """The metric, and the words in the log."""
 
-    def __init__(self, metrics: Registry) -> None:
+    def __init__(self, metrics: MetricsRegistry) -> None:
         self._info = metrics.gauge(
             "planform_sandbox_info",
             "How functions and scripts are cut off, whether they run where nothing hides files (allowed or refused), "
@@ -45,7 +45,7 @@ class SandboxReport:
             ["isolation", "unconfined", "pids", "memory", "cpu", "function_network"],
         )
 
-    async def tell(self) -> None:
+    async def run(self) -> None:
         """Look, which takes some tens of milliseconds of another thread, and tell."""
         await asyncio.to_thread(get_ready)
         found = facts()

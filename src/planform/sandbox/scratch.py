@@ -11,7 +11,7 @@ from planform.sandbox.isolation import Prepared
 from planform.sandbox.limits import Limits
 
 _PAUSE: Final = 0.25
-_MOST_FILES: Final = 16_384
+_MAX_FILES: Final = 16_384
 
 
 class ScratchFull(Exception):
@@ -28,7 +28,7 @@ async def watch_scratch(prepared: Prepared, limits: Limits) -> None:
             raise ScratchFull
 
 
-def _is_full(directory: Path, most: int) -> bool:
+def _is_full(directory: Path, maximum: int) -> bool:
     taken = files = 0
     for where, _, names in os.walk(directory):
         for name in names:
@@ -37,6 +37,6 @@ def _is_full(directory: Path, most: int) -> bool:
                 taken += os.lstat(f"{where}/{name}").st_blocks * 512
             except OSError:
                 continue
-            if taken > most or files > _MOST_FILES:
+            if taken > maximum or files > _MAX_FILES:
                 return True
     return False

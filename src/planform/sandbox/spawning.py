@@ -21,7 +21,7 @@ from typing import Any, Final
 
 CODE: Final = str(Path(__file__).parent)
 """Where the spawner finds its modules, without importing the rest of planform."""
-_LONGEST_END: Final = 5.0
+_MAX_END: Final = 5.0
 _PID_AND_STATUS: Final = 8
 
 
@@ -88,20 +88,20 @@ class Spawner:
             self._socket = None
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_LONGEST_END)
+                self._process.wait(_MAX_END)
             self._process = None
 
 
 def wait_for(control: socket.socket, seconds: float | None) -> int:
     """The exit code of the child that belongs to this socket, or minus its signal. Raises TimeoutError. It blocks."""
     control.settimeout(seconds)
-    told = b""
-    while len(told) < _PID_AND_STATUS:
-        chunk = control.recv(_PID_AND_STATUS - len(told))
+    received = b""
+    while len(received) < _PID_AND_STATUS:
+        chunk = control.recv(_PID_AND_STATUS - len(received))
         if not chunk:  # the spawner died, and the child with it
             return -signal.SIGKILL
-        told += chunk
-    return os.waitstatus_to_exitcode(int.from_bytes(told[4:], "little"))
+        received += chunk
+    return os.waitstatus_to_exitcode(int.from_bytes(received[4:], "little"))
 
 
 def _in_memory(data: bytes) -> int:

@@ -18,7 +18,7 @@ from planform.sandbox.isolation import Isolation, Prepared, SandboxUnavailable, 
 from planform.sandbox.limits import Limits
 from planform.sandbox.scratch import ScratchFull, watch_scratch
 
-_LONGEST_LINE: Final = 4096
+_MAX_LINE_LENGTH: Final = 4096
 _STOP_GRACE: Final = 5.0
 
 
@@ -27,7 +27,7 @@ class Backoff:
     """How long to wait before another start, in seconds. A run of `stable_after` makes the next failure a first one."""
 
     first: float = 0.5
-    longest: float = 30.0
+    max_seconds: float = 30.0
     stable_after: float = 60.0
 
 
@@ -135,7 +135,7 @@ class Supervised:
                     delay = self._backoff.first
                 self._become(Waiting(code, delay))
                 await self._clock.sleep(delay)
-                delay = min(delay * 2, self._backoff.longest)
+                delay = min(delay * 2, self._backoff.max_seconds)
         finally:
             self._become(Stopped())
 
@@ -161,7 +161,7 @@ class Supervised:
             self._child = None
             watching.cancel()
             child.signal_group(signal.SIGKILL)
-            await asyncio.wait([reading], timeout=1.0)  # its last words
+            await asyncio.wait([reading], timeout=1.0)  # the end of its output
             reading.cancel()
             await child.end()
         return child.code
@@ -177,9 +177,9 @@ class Supervised:
         """Line by line, long ones in pieces, so that a server which never ends a line costs no memory."""
         assert child.stdout is not None
         rest = b""
-        while chunk := await child.stdout.read(_LONGEST_LINE):
+        while chunk := await child.stdout.read(_MAX_LINE_LENGTH):
             *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) >= _LONGEST_LINE:
+            if len(rest) >= _MAX_LINE_LENGTH:
                 lines, rest = [*lines, rest], b""
             for line in lines:
                 self._note(line)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from planform.errors import StoreFailed, StoreLocked
 
-_SETTLING_SECONDS = 60  # a plane that is just starting has a directory and no lock yet
+_SETTLING_SECONDS = 60  # a control plane that is just starting has a directory and no lock yet
 DATABASE = "planform.db"
 LOCK = "planform.lock"
 
@@ -60,7 +60,8 @@ class DataDirectory:
 
 
 def remove_abandoned(prefix: str) -> None:
-    """Remove temporary directories of that prefix whose planes were killed: each holds keys, and nobody its lock."""
+    """Remove temporary directories of that prefix whose control planes were killed: each holds keys, and nobody its
+    lock."""
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         try:
             status = path.stat()

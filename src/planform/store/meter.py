@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 
 class Measured(Protocol):
@@ -28,7 +28,7 @@ class Measured(Protocol):
 class Meter:
     """The store's metrics."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: MetricsRegistry) -> None:
         self._commits = registry.histogram(
             "planform_store_commit_seconds", "How long a batch took from the queue to its publication."
         ).labels()

@@ -15,7 +15,7 @@ from planform.store.meter import Meter
 from planform.store.records import Codec, HistoryLimits
 from planform.store.store import Store
 from planform.store.worker import Worker
-from planform.telemetry.metrics import Registry
+from planform.telemetry.metrics import MetricsRegistry
 
 
 async def open_store(
@@ -26,7 +26,7 @@ async def open_store(
     codec: Codec | None = None,
     history: HistoryLimits | None = None,
     connect: Connect = connect,
-    metrics: Registry | None = None,
+    metrics: MetricsRegistry | None = None,
     accept_loss: bool = False,
 ) -> Store:
     """Own a data directory and load what it holds; None is a private directory that is gone after `close`.

@@ -46,7 +46,7 @@ SEVERAL_WRITES = 3
 
 GATHER_SECONDS = 0.002
 GATHERED_WRITES = 48
-"""So long the next commit then waits for company, and so much company is enough."""
+"""So long the next commit then waits for more writes, and so many of them are enough."""
 
 Subscriber = Callable[[Sequence[Change]], None]
 
@@ -99,7 +99,7 @@ class Store:
         self._pending: list[Staged] = []
         self._in_flight: list[Staged] | None = None
         self._flush_scheduled = False
-        self._gathering: asyncio.TimerHandle | None = None  # a flush that waits for company
+        self._gathering: asyncio.TimerHandle | None = None  # a flush that waits for more writes
         self._settling: list[tuple[int, asyncio.Future[None]]] = []
 
         self._refusal: StoreError | None = None  # set for good: why nothing can be written any more

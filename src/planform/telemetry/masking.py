@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 
 MASK = "******"
-SHORTEST = 6
+MIN_LENGTH = 6
 """Shorter values are not masked: replacing every `on` or `5432` would destroy the text and hide nothing."""
 
 _SECRET_FIELD = re.compile(
@@ -57,7 +57,7 @@ class SecretMask:
         """Mask these from now on. Lines of a long value (a PEM file) are masked one by one too."""
         for value in values:
             for part in {value, *value.splitlines()}:
-                if len(part) < SHORTEST:
+                if len(part) < MIN_LENGTH:
                     continue
                 if part not in self._values:
                     self._pattern = None

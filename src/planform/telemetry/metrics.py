@@ -115,7 +115,7 @@ Gauge = Metric[GaugeSeries]
 Histogram = Metric[HistogramSeries]
 
 
-class Registry:
+class MetricsRegistry:
     """All metrics of one process. Asking for a name twice gives the same metric, if kind and labels agree."""
 
     def __init__(self) -> None:

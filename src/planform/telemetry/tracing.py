@@ -1,7 +1,7 @@
 """A seam for traces: code opens spans, and only a configured OpenTelemetry makes anything of them.
 
-Without one, `PassTracer` records nothing but still hands an incoming trace on, so that planform never breaks a trace
-that passes through it. The OpenTelemetry packages are imported by `open_telemetry_tracer` and nowhere else.
+Without one, `PropagatingTracer` records nothing but still passes an incoming trace on, so that planform never breaks a
+trace that passes through it. The OpenTelemetry packages are imported by `open_telemetry_tracer` and nowhere else.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def format_traceparent(context: SpanContext) -> str:
     return f"00-{context.trace_id}-{context.span_id}-{'01' if context.sampled else '00'}"
 
 
-class _PassSpan:
+class _PropagatedSpan:
     """Carries the enclosing trace and forgets everything else."""
 
     __slots__ = ("context",)
@@ -84,7 +84,7 @@ class _PassSpan:
         return None
 
 
-class PassTracer:
+class PropagatingTracer:
     """Records nothing; spans carry whatever trace came in."""
 
     def __init__(self) -> None:
@@ -93,13 +93,13 @@ class PassTracer:
     def span(
         self, name: str, *, parent: SpanContext | None = None, attributes: Mapping[str, Attribute] | None = None
     ) -> AbstractContextManager[Span]:
-        return _PassSpan(self._current.get()) if parent is None else self._below(parent)
+        return _PropagatedSpan(self._current.get()) if parent is None else self._below(parent)
 
     @contextmanager
     def _below(self, parent: SpanContext) -> Iterator[Span]:
         token = self._current.set(parent)
         try:
-            yield _PassSpan(parent)
+            yield _PropagatedSpan(parent)
         finally:
             self._current.reset(token)
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.e2e.plane import clean_env, in_env
+from tests.e2e.control_plane import clean_env, in_env
 from tests.harness.processes import dies_with_us, running
 from tests.harness.programs import ProgramMissing, programs
 

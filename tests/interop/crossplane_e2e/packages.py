@@ -27,7 +27,7 @@ from planform.packages.oci import Descriptor
 from planform.packages.payloads import Payload, RuntimeKind
 from planform.packages.programs import executable_program
 from planform.packages.references import parse_reference
-from planform.packages.registry import Registry
+from planform.packages.registry import RegistryClient
 from planform.packages.signatures import SIMPLE_SIGNING, signature_tag
 from planform.packages.tarballs import MARK
 from planform.packages.xpkg import BASE, PACKAGE_FILE, encode_package, package_of
@@ -60,7 +60,7 @@ def unpack_tree(target: Path) -> Path:
 class Publisher:
     """Assembles images and pushes them, and keeps which name got which digest."""
 
-    registry: Registry
+    registry: RegistryClient
     address: str
     digests: dict[str, str]
 
@@ -99,7 +99,7 @@ async def _publish(
     private: ec.EllipticCurvePrivateKey,
     nop: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
-    async with Registry(BlobStore(scratch), Credentials({}), rng=Random(1)) as registry:
+    async with RegistryClient(BlobStore(scratch), Credentials({}), rng=Random(1)) as registry:
         publisher = Publisher(registry, address, {})
         for repository, tags, which in FUNCTIONS:
             for tag in tags:

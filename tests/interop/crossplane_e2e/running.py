@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.plane import PLANFORM, ready_url
+from tests.e2e.control_plane import PLANFORM, ready_url
 from tests.harness.processes import dies_with_us, running
 from tests.harness.programs import programs
 from tests.interop.crossplane_e2e.loopback import Loopback

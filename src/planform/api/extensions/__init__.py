@@ -20,8 +20,11 @@ from planform.api.extensions.packages import (
     provider_revision,
 )
 from planform.api.extensions.policies import policies
+from planform.api.extensions.previews import preview, preview_report
 from planform.api.extensions.protection import cluster_usage, legacy_usage, usage
 from planform.api.kinds import Object
+from planform.api.rollout_gates import change_window
+from planform.api.rollouts import rollout, rollout_action, rollout_policy
 
 __all__ = ["crds", "policies"]
 
@@ -55,6 +58,12 @@ def _made() -> tuple[Object, ...]:
         blueprint(),
         action_set(),
         profile(),
+        preview(),
+        preview_report(),
+        change_window(),
+        rollout_policy(),
+        rollout(),
+        rollout_action(),
     )
 
 

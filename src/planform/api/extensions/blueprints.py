@@ -45,7 +45,7 @@ def blueprint() -> Object:
             "retry": record(
                 "Whether a phase that fails is tried again; it is not if this is absent.",
                 {
-                    "limit": number("How many more attempts there may be.", least=0, most=100),
+                    "limit": number("How many more attempts there may be.", minimum=0, maximum=100),
                     "backoff": text("How long to wait before the first of them; doubles each time.", pattern=DURATION),
                 },
             ),
@@ -62,7 +62,7 @@ def blueprint() -> Object:
         {
             "name": text("Name of the action; its key is what counts."),
             "kind": text("Kind of the objects that the action is for."),
-            **{name: _nullable(many(says, text("An alias."))) for name, says in names.items()},
+            **{name: _nullable(many(description, text("An alias."))) for name, description in names.items()},
             "outputArtifacts": _map_of("What the action leaves; texts are templates.", _artifact("One artifact.")),
             "phases": _nullable(many("What to do, in this order.", phase)),
             "deferPhase": {**phase, "description": "What to do last, also when a phase has failed.", "nullable": True},
@@ -227,9 +227,9 @@ def _action_set_status() -> Schema:
     )
 
 
-def _phase_status(says: str) -> Schema:
+def _phase_status(description: str) -> Schema:
     return _open(
-        says,
+        description,
         {
             "name": text("Name of the phase."),
             "state": text("How it goes: pending, running, failed or complete."),
@@ -267,7 +267,7 @@ def _bytes() -> dict[str, Schema]:
     }
 
 
-def _artifact(says: str) -> Schema:
+def _artifact(description: str) -> Schema:
     maker = record(
         "A phase that had a part in it.",
         {
@@ -281,10 +281,10 @@ def _artifact(says: str) -> Schema:
         "kopiaSnapshot": text("A snapshot of kopia, as JSON."),
         "producedBy": many("Who made it, which decides who can read it.", maker),
     }
-    return _open(says, fields)
+    return _open(description, fields)
 
 
-def _reference(says: str) -> Schema:
+def _reference(description: str) -> Schema:
     fields = {
         "apiVersion": text("Version of its API, without the group."),
         "group": text("Group of its API."),
@@ -293,19 +293,19 @@ def _reference(says: str) -> Schema:
         "name": text("Its name."),
         "namespace": text("Its namespace."),
     }
-    return _open(says, fields)
+    return _open(description, fields)
 
 
-def _open(says: str, fields: Mapping[str, Schema], *, required: tuple[str, ...] | list[str] = ()) -> Schema:
-    return {**record(says, fields, required=list(required)), "x-kubernetes-preserve-unknown-fields": True}
+def _open(description: str, fields: Mapping[str, Schema], *, required: tuple[str, ...] | list[str] = ()) -> Schema:
+    return {**record(description, fields, required=list(required)), "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _nullable(schema: Schema) -> Schema:
     return {**schema, "nullable": True}
 
 
-def _map_of(says: str, each: Schema) -> Schema:
-    return {"type": "object", "description": says, "additionalProperties": each, "nullable": True}
+def _map_of(description: str, each: Schema) -> Schema:
+    return {"type": "object", "description": description, "additionalProperties": each, "nullable": True}
 
 
 def _served(kind: str, schema: Schema, columns: list[Object]) -> Object:

@@ -17,9 +17,9 @@ from planform.api.extensions.vocabulary import (
     free,
     immutable,
     kind_ref,
+    label_selector,
     labels,
     many,
-    match_labels,
     name_ref,
     number,
     record,
@@ -34,7 +34,7 @@ from planform.api.names import EXTENSIONS_GROUP, XRD
 
 Version = Literal["v1", "v2"]
 
-_MOST_VERSIONS: Final = 50
+_MAX_VERSIONS: Final = 50
 _COLUMNS: Final = [condition_column("Established"), condition_column("Offered")]
 _WARNING: Final = f"{EXTENSIONS_GROUP}/v1 {XRD.kind} is deprecated; use {EXTENSIONS_GROUP}/v2 {XRD.kind}"
 
@@ -79,12 +79,14 @@ def _root(api: Version) -> Schema:
 def _spec(api: Version) -> Schema:
     policy: dict[str, Any] = {"one_of": ["Automatic", "Manual"]}
     fields = {
-        "group": text("API group of the XRs.", shortest=1, longest=253, rules=[immutable("group")]),
+        "group": text("API group of the XRs.", min_length=1, max_length=253, rules=[immutable("group")]),
         "names": _names("The names of the kind of XRs.", immutable("names")),
         "scope": _scope(api),
         "claimNames": _names("LegacyCluster: the names of the kind of claims.", immutable("claimNames")),
         "connectionSecretKeys": many(
-            "LegacyCluster: the connection details to publish; all if empty.", text("A key.", longest=253), most=1000
+            "LegacyCluster: the connection details to publish; all if empty.",
+            text("A key.", max_length=253),
+            maximum=1000,
         ),
         "defaultCompositeDeletePolicy": text(
             "LegacyCluster: how a claim's XR is deleted if the claim does not say.",
@@ -92,7 +94,7 @@ def _spec(api: Version) -> Schema:
             default="Background" if api == "v1" else None,
         ),
         "defaultCompositionRef": name_ref("The Composition of XRs that have neither a reference nor a selector."),
-        "defaultCompositionRevisionSelector": match_labels(
+        "defaultCompositionRevisionSelector": label_selector(
             "The revision selector of XRs that have neither a revision reference nor a revision selector."
         ),
         "enforcedCompositionRef": name_ref(
@@ -159,20 +161,20 @@ def _claim_rules() -> list[Object]:
     ]
 
 
-def _names(says: str, *rules: Object) -> Schema:
+def _names(description: str, *rules: Object) -> Schema:
     fields = {
-        "kind": text("The kind, such as XBucket.", shortest=1, longest=63),
-        "listKind": text("The kind of a list of it.", longest=63),
-        "plural": text("Name in URLs, such as xbuckets.", shortest=1, longest=63),
-        "singular": text("Name on command lines, such as xbucket.", longest=63),
-        "shortNames": many("Abbreviations for command lines.", text("An abbreviation.", longest=63), most=50),
-        "categories": many("Groups that `kubectl get` knows.", text("A group.", longest=63), most=50),
+        "kind": text("The kind, such as XBucket.", min_length=1, max_length=63),
+        "listKind": text("The kind of a list of it.", max_length=63),
+        "plural": text("Name in URLs, such as xbuckets.", min_length=1, max_length=63),
+        "singular": text("Name on command lines, such as xbucket.", max_length=63),
+        "shortNames": many("Abbreviations for command lines.", text("An abbreviation.", max_length=63), maximum=50),
+        "categories": many("Groups that `kubectl get` knows.", text("A group.", max_length=63), maximum=50),
     }
     lower: Sequence[Object] = [
         rule("self.plural == self.plural.lowerAscii()", "plural must be lower case"),
         rule("!has(self.singular) || self.singular == self.singular.lowerAscii()", "singular must be lower case"),
     ]
-    return record(says, fields, required=["kind", "plural"], rules=[*rules, *lower])
+    return record(description, fields, required=["kind", "plural"], rules=[*rules, *lower])
 
 
 def _versions() -> Schema:
@@ -198,16 +200,16 @@ def _versions() -> Schema:
         required=["jsonPath", "name", "type"],
     )
     fields = {
-        "name": text("Name of the version, such as v1alpha1.", shortest=1, longest=63),
+        "name": text("Name of the version, such as v1alpha1.", min_length=1, max_length=63),
         "referenceable": flag("Whether Compositions refer to this version; it is also the stored one."),
         "served": flag("Whether the version can be used."),
         "deprecated": flag("Whether users of the version are warned."),
-        "deprecationWarning": text("The warning.", longest=256),
+        "deprecationWarning": text("The warning.", max_length=256),
         "schema": record(
             "The schema of the version.",
             {"openAPIV3Schema": free("The schema; spec and status are taken from it.")},
         ),
-        "additionalPrinterColumns": many("Columns for `kubectl get`.", printed, most=100),
+        "additionalPrinterColumns": many("Columns for `kubectl get`.", printed, maximum=100),
         "subresources": record("Subresources besides status.", {"scale": scale}),
     }
     one = record("A version of the API.", fields, required=["name", "referenceable", "served"])
@@ -215,8 +217,8 @@ def _versions() -> Schema:
         "The versions of the API.",
         one,
         by="name",
-        least=1,
-        most=_MOST_VERSIONS,
+        minimum=1,
+        maximum=_MAX_VERSIONS,
         rules=[rule("self.exists_one(v, v.referenceable)", "exactly one version must be referenceable")],
     )
 

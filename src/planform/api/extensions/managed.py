@@ -70,10 +70,10 @@ def activation_policy() -> Object:
         "Names of definitions; `*` stands for any characters, as in `*.aws.crossplane.io`.", text("A name.")
     )
     spec = record("What to activate.", {"activate": {**patterns, "minItems": 1}}, required=["activate"])
-    told = many("The definitions that this policy activates.", text("Name of a definition."))
+    activated = many("The definitions that this policy activates.", text("Name of a definition."))
     schema = root(
         "Activates definitions of managed resources by their names.",
-        {"spec": spec, "status": status("What has become of the policy.", {"activated": told})},
+        {"spec": spec, "status": status("What has become of the policy.", {"activated": activated})},
     )
     served = version(ACTIVATION_POLICY.version, schema, storage=True)
     plural = "managedresourceactivationpolicies"

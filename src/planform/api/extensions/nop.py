@@ -58,14 +58,14 @@ def _schema() -> Schema:
         "writeConnectionSecretToRef": record(
             "Where connection details go.",
             {
-                "name": text("Name of the Secret.", shortest=1),
+                "name": text("Name of the Secret.", min_length=1),
                 "namespace": text("Namespace of the Secret; that of this object if absent."),
             },
             required=["name"],
         ),
         "publishConnectionDetailsTo": free("Deprecated and ignored."),
     }
-    told = {
+    status_fields = {
         "atProvider": record("What was observed.", {"fields": free("Anything.")}),
         "observedGeneration": number("The generation that this is said about."),
     }
@@ -73,7 +73,7 @@ def _schema() -> Schema:
         "A managed resource that manages nothing and says of itself what it is told to say.",
         {
             "spec": record("What to say when.", fields, required=["forProvider"]),
-            "status": status("What the resource says of itself.", told),
+            "status": status("What the resource says of itself.", status_fields),
         },
         required=["spec"],
     )
@@ -87,7 +87,7 @@ def _parameters() -> Schema:
         "A condition to set.",
         {
             "time": text("How long after the creation, such as 10s.", pattern=DURATION),
-            "conditionType": text("Type of the condition, such as Ready.", shortest=1),
+            "conditionType": text("Type of the condition, such as Ready.", min_length=1),
             "conditionStatus": text("Status of the condition.", one_of=["True", "False", "Unknown"]),
             "conditionReason": text("Reason of the condition."),
         },
@@ -95,7 +95,7 @@ def _parameters() -> Schema:
     )
     detail = record(
         "A connection detail.",
-        {"name": text("Its key.", shortest=1), "value": text("Its value.")},
+        {"name": text("Its key.", min_length=1), "value": text("Its value.")},
         required=["name", "value"],
     )
     fields = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from planform.api.extensions.builtin_parts import deployment_spec
 from planform.api.extensions.vocabulary import (
     column,
     condition_column,
     crd,
     flag,
-    free,
     labels,
     many,
     name_ref,
@@ -38,7 +38,7 @@ def deployment_runtime_config() -> Object:
             "deploymentTemplate": record(
                 "The program: of its specification, replicas apply, and args, env and memory limits of the container"
                 " package-runtime.",
-                {"metadata": metadata, "spec": free("A Deployment's specification.")},
+                {"metadata": metadata, "spec": deployment_spec("A Deployment's specification.")},
             ),
             "serviceTemplate": record("Its service, on Kubernetes.", {"metadata": metadata}),
             "serviceAccountTemplate": record("Its account, on Kubernetes.", {"metadata": metadata}),
@@ -57,7 +57,7 @@ def image_config() -> Object:
         "Which images.",
         {
             "type": text("How names are compared.", one_of=["Prefix"], default="Prefix"),
-            "prefix": text("What the name of an image begins with.", shortest=1),
+            "prefix": text("What the name of an image begins with.", min_length=1),
         },
         required=["prefix"],
     )
@@ -108,7 +108,7 @@ def image_config() -> Object:
     spec = record(
         "Which images, and how they are treated.",
         {
-            "matchImages": many("The images that are meant.", match, least=1),
+            "matchImages": many("The images that are meant.", match, minimum=1),
             "registry": record(
                 "How to log in.",
                 {"authentication": record("The login.", {"pullSecretRef": name_ref("The Secret that holds it.")})},

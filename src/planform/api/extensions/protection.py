@@ -28,19 +28,19 @@ _COLUMNS = [column("DETAILS", r".metadata.annotations.crossplane\.io/usage-detai
 
 def usage() -> Object:
     """Protects namespaced resources."""
-    schema = _schema("Keeps a resource from being deleted while it is used.", elsewhere=True)
+    schema = _schema("Keeps a resource from being deleted while it is used.", other_namespaces=True)
     return crd(PROTECTION_GROUP, USAGE.kind, [version("v1beta1", schema, _COLUMNS, storage=True)], scope="Namespaced")
 
 
 def cluster_usage() -> Object:
     """Protects cluster-scoped resources."""
-    schema = _schema("Keeps a cluster-scoped resource from being deleted while it is used.", elsewhere=False)
+    schema = _schema("Keeps a cluster-scoped resource from being deleted while it is used.", other_namespaces=False)
     return crd(PROTECTION_GROUP, CLUSTER_USAGE.kind, [version("v1beta1", schema, _COLUMNS, storage=True)])
 
 
 def legacy_usage() -> Object:
     """What ClusterUsage was called before, for the manifests and functions that still make it."""
-    schema = _schema("Keeps a cluster-scoped resource from being deleted while it is used.", elsewhere=False)
+    schema = _schema("Keeps a cluster-scoped resource from being deleted while it is used.", other_namespaces=False)
     versions = [
         version(name, schema, _COLUMNS, storage=name == LEGACY_USAGE.version, deprecated=_MOVED.format(name))
         for name in ("v1alpha1", LEGACY_USAGE.version)
@@ -54,27 +54,27 @@ _MOVED = (
 )
 
 
-def _schema(says: str, *, elsewhere: bool) -> Schema:
+def _schema(description: str, *, other_namespaces: bool) -> Schema:
     fields = {
-        "of": _side("The resource that is used.", elsewhere=elsewhere),
-        "by": _side("The resource that uses it; what it uses can go once it is gone.", elsewhere=False),
-        "reason": text("Why the resource must stay, for whoever tries to delete it.", shortest=1),
+        "of": _side("The resource that is used.", other_namespaces=other_namespaces),
+        "by": _side("The resource that uses it; what it uses can go once it is gone.", other_namespaces=False),
+        "reason": text("Why the resource must stay, for whoever tries to delete it.", min_length=1),
         "replayDeletion": flag("Whether a deletion that was refused is repeated once it is allowed."),
     }
     rules = [rule("has(self.by) || has(self.reason)", "one of by and reason is needed")]
-    if elsewhere:
+    if other_namespaces:
         rules.append(rule(_AT_HOME, "a resource of another namespace can only be protected with by"))
     spec = record("What uses what.", fields, required=["of"], rules=rules)
-    return root(says, {"spec": spec, "status": status("What has become of the usage.")}, required=["spec"])
+    return root(description, {"spec": spec, "status": status("What has become of the usage.")}, required=["spec"])
 
 
-def _side(says: str, *, elsewhere: bool) -> Schema:
-    reference = {"name": text("Name of the resource.", shortest=1)}
+def _side(description: str, *, other_namespaces: bool) -> Schema:
+    reference = {"name": text("Name of the resource.", min_length=1)}
     selector = {
         "matchControllerRef": flag("Whether it must have the same controller as this object."),
         "matchLabels": labels("The labels that it must have."),
     }
-    if elsewhere:
+    if other_namespaces:
         reference["namespace"] = text("Namespace of the resource; that of this object if absent.")
         selector["namespace"] = text("Namespace of the resource; that of this object if absent.")
     fields = {
@@ -86,4 +86,4 @@ def _side(says: str, *, elsewhere: bool) -> Schema:
     one_of = rule(
         "has(self.resourceRef) || has(self.resourceSelector)", "a resourceRef or a resourceSelector is needed"
     )
-    return record(says, fields, required=["apiVersion", "kind"], rules=[one_of])
+    return record(description, fields, required=["apiVersion", "kind"], rules=[one_of])

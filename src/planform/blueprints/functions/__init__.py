@@ -48,7 +48,7 @@ FAMILIES: Final = (
 def builtin_functions(policy: Policy | None = None) -> tuple[PhaseFunction, ...]:
     """All of them, for `PhaseFunctionRegistry.register`; the policy is by default what the environment says."""
     allowed = Policy.from_environment() if policy is None else policy
-    elsewhere = import_module("planform.blueprints.functions.elsewhere").FUNCTIONS
+    elsewhere = import_module("planform.blueprints.functions.unsupported").FUNCTIONS
     return (*(_bound(each, allowed) for family in FAMILIES for each in _declared(family)), *elsewhere)
 
 

@@ -22,7 +22,7 @@ from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.failures import together
 from planform.blueprints.functions.repository import CHUNK, Damaged, Entry, Manifest, Repository
 
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
 _BLOCK: Final = tarfile.BLOCKSIZE
@@ -141,7 +141,7 @@ def _take_over(traits: os.stat_result, directory: Path) -> None:
 
 
 async def store_archive(
-    repository: Repository, stream: IO[bytes], backup: str, *, created: str, source: str, tell: Tell
+    repository: Repository, stream: IO[bytes], backup: str, *, created: str, source: str, on_progress: OnProgress
 ) -> Manifest:
     """Keep a tar stream as it is, in pieces of this backup's own."""
     total = stream.seek(0, os.SEEK_END)
@@ -152,7 +152,7 @@ async def store_archive(
         chunks.append(repository.digest(data))
         stored += await repository.write(f"archives/{backup}/{len(chunks) - 1:06d}", data)
         done += len(data)
-        tell(done, total)
+        on_progress(done, total)
     manifest = Manifest(
         id=backup,
         format="archive",
@@ -168,7 +168,7 @@ async def store_archive(
 
 
 async def store_files(
-    repository: Repository, stream: IO[bytes], backup: str, *, created: str, source: str, tell: Tell
+    repository: Repository, stream: IO[bytes], backup: str, *, created: str, source: str, on_progress: OnProgress
 ) -> Manifest:
     """Keep the files of a tar stream; pieces that the repository has already are not stored again."""
     total = stream.seek(0, os.SEEK_END)
@@ -186,7 +186,7 @@ async def store_files(
                         known.add(digest)
                     digests.append(digest)
             entries.append(_entry(member, tuple(digests)))
-            tell(member.offset_data + member.size, total)
+            on_progress(member.offset_data + member.size, total)
     manifest = Manifest(
         id=backup,
         format="files",
@@ -222,7 +222,7 @@ class _Uploads:
             self._free.release()
 
 
-async def fetch(repository: Repository, manifest: Manifest, into: IO[bytes], *, tell: Tell) -> None:
+async def fetch(repository: Repository, manifest: Manifest, into: IO[bytes], *, on_progress: OnProgress) -> None:
     """Write a backup as a tar stream, every piece compared with its checksum. Raises Damaged."""
     wanted = [(f"archives/{manifest.id}/{index:06d}", digest) for index, digest in enumerate(manifest.chunks)]
     wanted += [(f"chunks/{digest}", digest) for entry in manifest.entries for digest in entry.chunks]
@@ -230,7 +230,7 @@ async def fetch(repository: Repository, manifest: Manifest, into: IO[bytes], *, 
     async with aclosing(_ahead(repository, wanted)) as chunks:
         for _ in manifest.chunks:
             done += await _copied(chunks, into)
-            tell(done, manifest.size)
+            on_progress(done, manifest.size)
         for entry in manifest.entries:
             into.write(_header(entry))
             written = sum([await _copied(chunks, into) for _ in entry.chunks])
@@ -238,7 +238,7 @@ async def fetch(repository: Repository, manifest: Manifest, into: IO[bytes], *, 
                 raise Damaged(f'"{entry.name}" has {written} bytes instead of {entry.size}')
             into.write(bytes(-written % _BLOCK))
             done += written
-            tell(done, manifest.size)
+            on_progress(done, manifest.size)
     if manifest.format == "files":
         into.write(bytes(2 * _BLOCK))
     into.seek(0)

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
-from planform.blueprints.functions.archives import Tell, fetch, pack, store_archive, store_files, unpack
+from planform.blueprints.functions.archives import OnProgress, fetch, pack, store_archive, store_files, unpack
 from planform.blueprints.functions.cluster import open_cluster
 from planform.blueprints.functions.commands import exec_command
 from planform.blueprints.functions.locations import open_location
@@ -62,7 +62,7 @@ def backed_up(context: PhaseContext, manifest: Manifest) -> dict[str, Any]:
 async def back_up(context: PhaseContext, args: Arguments, policy: Policy, *, as_files: bool) -> dict[str, Any]:
     """Keep the directory that the arguments name, as files that backups share or as an archive."""
 
-    def tell(done: int, total: int) -> None:
+    def on_progress(done: int, total: int) -> None:
         context.progress(100 * done / total if total else 100, uploaded=done, upload_total=total)
 
     store = store_files if as_files else store_archive
@@ -70,7 +70,9 @@ async def back_up(context: PhaseContext, args: Arguments, policy: Policy, *, as_
         source = await _packed(context, args, policy, stream)
         async with opened(context, args, policy, create=True) as repository:
             created = timestamp(context.clock.now())
-            manifest = await store(repository, stream, backup_id(context), created=created, source=source, tell=tell)
+            manifest = await store(
+                repository, stream, backup_id(context), created=created, source=source, on_progress=on_progress
+            )
     return backed_up(context, manifest)
 
 
@@ -87,7 +89,7 @@ async def restore(
                     f'backup "{which}" is of format {manifest.format}, which {args.of} does not read',
                     hint="set funcVersion: v1.0.0",
                 )
-            await fetch(repository, manifest, stream, tell=_downloads(context))
+            await fetch(repository, manifest, stream, on_progress=_downloads(context))
         await _unpacked(context, args, policy, stream, manifest)
     return {"fileCount": str(manifest.files), "size": str(manifest.size), "version": context.version}
 
@@ -155,7 +157,7 @@ async def verify(repository: Repository, manifest: Manifest) -> None:
     """Read every piece of a backup. Raises Damaged."""
     with tempfile.TemporaryFile(prefix="planform-verify-") as stream:
         try:
-            await fetch(repository, manifest, stream, tell=lambda done, total: None)
+            await fetch(repository, manifest, stream, on_progress=lambda done, total: None)
         except Damaged as error:
             raise Damaged(f'backup "{manifest.id}": {error}') from error
 
@@ -164,11 +166,11 @@ def _ignored(_: int) -> None:
     """Of the bytes written: a file takes all of them."""
 
 
-def _downloads(context: PhaseContext) -> Tell:
-    def tell(done: int, total: int) -> None:
+def _downloads(context: PhaseContext) -> OnProgress:
+    def on_progress(done: int, total: int) -> None:
         context.progress(100 * done / total if total else 100, downloaded=done, download_total=total)
 
-    return tell
+    return on_progress
 
 
 def path_below(context: PhaseContext, given: str) -> str:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import IO, Any, Final
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Object
+from planform.api.metadata import name_of
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, phase_function
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
@@ -123,8 +125,8 @@ def _container(pod: Object, wanted: str) -> str:
     others = [str(each["name"]) for each in pod["spec"].get("ephemeralContainers") or ()]
     others += [str(each["name"]) for each in pod["spec"].get("initContainers") or ()]
     if not wanted:
-        default = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER)
+        default = annotations_of(pod).get(DEFAULT_CONTAINER)
         return default if default in names else names[0]
     if wanted not in (*names, *others):
-        raise PhaseFailed(f'pod "{pod["metadata"]["name"]}" has no container "{wanted}" (it has: {", ".join(names)})')
+        raise PhaseFailed(f'pod "{name_of(pod)}" has no container "{wanted}" (it has: {", ".join(names)})')
     return wanted

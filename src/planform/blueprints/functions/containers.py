@@ -22,7 +22,7 @@ from planform.blueprints.functions.processes import Exit
 from planform.sandbox.child import Child, start_child
 from planform.sandbox.isolation import trusted
 
-MOST_PROCESSES: Final = 256
+MAX_PROCESSES: Final = 256
 _CHUNK: Final = 64 << 10
 _TAIL: Final = 1024
 _KILL_SECONDS: Final = 20.0
@@ -49,7 +49,7 @@ class Podman:
         kill = [self.program, "rm", "--force", "--time=0", name]
         ended = await attend(self.command(task, name), task, output, environment=task.environment, kill=kill)
         if ended.code in _PODMAN_FAILED:
-            raise PhaseFailed(f"no container of {task.image}: {ended.last_words}")
+            raise PhaseFailed(f"no container of {task.image}: {ended.stderr_tail}")
         return ended.code
 
     def command(self, task: ContainerTask, name: str) -> list[str]:
@@ -61,7 +61,7 @@ class Podman:
             "--rm",
             f"--name={name}",
             f"--memory={task.memory}b",
-            f"--pids-limit={MOST_PROCESSES}",
+            f"--pids-limit={MAX_PROCESSES}",
             "--security-opt=no-new-privileges",
             "--log-driver=none",
             *(f"--env={key}" for key in sorted(task.environment)),

@@ -169,8 +169,8 @@ async def check_repository(
         wrong = True
     except RepositoryMissing:
         missing = True
-    told = {True: "true", False: "false"}
-    return {"passwordIncorrect": told[wrong], "repoUnavailable": told[missing], "version": context.version}
+    spelled = {True: "true", False: "false"}
+    return {"passwordIncorrect": spelled[wrong], "repoUnavailable": spelled[missing], "version": context.version}
 
 
 @phase_function(

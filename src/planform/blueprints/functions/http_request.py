@@ -18,8 +18,8 @@ from planform.blueprints.functions.durations import seconds_of
 from planform.blueprints.functions.policy import Policy
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-MOST_BYTES: Final = 1 << 20
-LONGEST_SECONDS: Final = 3600.0
+MAX_BYTES: Final = 1 << 20
+MAX_SECONDS: Final = 3600.0
 
 
 @phase_function(
@@ -46,8 +46,8 @@ async def http_request(
         body=_body(args, headers),
         headers=headers,
         follow=args.flag("followRedirects", True),
-        seconds=min(seconds_of(args, "timeout", 30.0), LONGEST_SECONDS),
-        most_bytes=min(args.integer("maxBytes", MOST_BYTES), MOST_BYTES),
+        seconds=min(seconds_of(args, "timeout", 30.0), MAX_SECONDS),
+        max_bytes=min(args.integer("maxBytes", MAX_BYTES), MAX_BYTES),
     )
     status, content = await send(request, policy)
     expected = {int(each) for each in args.texts("expectedStatus", [])}

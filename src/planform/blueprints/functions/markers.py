@@ -17,9 +17,9 @@ from typing import Final
 from planform.blueprints.errors import OutputInvalid
 
 MARKER: Final = "###Phase-output###:"
-LONGEST_LINE: Final = 4 << 20
+MAX_LINE_LENGTH: Final = 4 << 20
 """Bytes of a line with a marker. Lines without one may be longer: they are told in pieces and forgotten."""
-LONGEST_TOLD: Final = 4096
+MAX_LOGGED: Final = 4096
 
 _MARK: Final = MARKER.encode()
 _KEY: Final = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -27,11 +27,11 @@ _decoder: Final = json.JSONDecoder()
 
 
 class MarkerReader:
-    """Reads one stream. `tell` gets the lines that are no output, for the log."""
+    """Reads one stream. `log` gets the lines that are no output, for the log."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, log: Callable[[str], None]) -> None:
         self.output: dict[str, str] = {}
-        self._tell = tell
+        self._log = log
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> None:
@@ -42,7 +42,7 @@ class MarkerReader:
             self._line(bytes(self._rest))
             self._rest.clear()
         self._rest += rest
-        if len(self._rest) > LONGEST_LINE:
+        if len(self._rest) > MAX_LINE_LENGTH:
             self._shorten()
 
     def end(self) -> dict[str, str]:
@@ -56,15 +56,15 @@ class MarkerReader:
         before, *marked = line.split(_MARK)
         text = before.decode(errors="replace").rstrip()
         if text or not marked:
-            self._tell(text[:LONGEST_TOLD])
+            self._log(text[:MAX_LOGGED])
         for part in marked:
             key, value = _parsed(part.decode(errors="replace"))
             self.output[key] = value
 
     def _shorten(self) -> None:
         if _MARK in self._rest:
-            raise OutputInvalid(f"a line of phase output is longer than {LONGEST_LINE} bytes")
-        self._tell(self._rest[:LONGEST_TOLD].decode(errors="replace"))
+            raise OutputInvalid(f"a line of phase output is longer than {MAX_LINE_LENGTH} bytes")
+        self._log(self._rest[:MAX_LOGGED].decode(errors="replace"))
         del self._rest[: 1 - len(_MARK)]  # a marker may have begun
 
 
@@ -77,12 +77,12 @@ def _parsed(text: str) -> tuple[str, str]:
         raise OutputInvalid(f"phase output has more than one JSON object after its marker: {_shown(text)}")
     if not isinstance(value, dict) or value.keys() != {"key", "value"}:
         raise OutputInvalid(f'phase output must be an object with "key" and "value": {_shown(text)}')
-    key, said = value["key"], value["value"]
+    key, content = value["key"], value["value"]
     if not isinstance(key, str) or not _KEY.match(key):
         raise OutputInvalid(f"the key of phase output must be letters, digits and underscores, not {key!r}")
-    if not isinstance(said, str):
-        raise OutputInvalid(f'the value of phase output "{key}" must be a text, not a {type(said).__name__}')
-    return key, said
+    if not isinstance(content, str):
+        raise OutputInvalid(f'the value of phase output "{key}" must be a text, not a {type(content).__name__}')
+    return key, content
 
 
 def _shown(text: str) -> str:

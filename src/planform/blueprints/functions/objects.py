@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
+from planform.api.metadata import uid_of
+from planform.apimachinery.yaml_loader import YamlError, load
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, phase_function
 from planform.blueprints.errors import ArgumentInvalid
@@ -17,7 +19,6 @@ from planform.blueprints.functions.durations import seconds_of
 from planform.blueprints.functions.observing import Reference, reference, until
 from planform.client.protocol import Patch, PatchType
 from planform.errors import NotFound, UnsupportedMediaType
-from planform.machinery.yamlish import YamlError, load
 
 MANAGER: Final = "planform-blueprints"
 DELETE_SECONDS: Final = 600.0
@@ -66,13 +67,13 @@ async def _run(context: PhaseContext, args: Arguments, operations: tuple[str, ..
     match operation:
         case "create" | "apply":
             made = await _written(context, _spec(args), args, apply=operation == "apply")
-            return await _told(context, made)
+            return await _output_of(context, made)
         case "patch":
-            return await _told(context, await _patched(context, await _target(context, args), args))
+            return await _output_of(context, await _patched(context, await _target(context, args), args))
         case "get":
             target = await _target(context, args)
             found = await context.client.get(target.gvk, target.name, namespace=target.namespace)
-            return {**await _told(context, found), "object": found}
+            return {**await _output_of(context, found), "object": found}
         case _:
             return await _delete(context, await _target(context, args), seconds_of(args, "timeout", DELETE_SECONDS))
 
@@ -134,21 +135,21 @@ async def _delete(context: PhaseContext, target: Reference, seconds: float) -> d
             found = await context.client.get(target.gvk, target.name, namespace=target.namespace)
         except NotFound:
             return True
-        return str(found["metadata"]["uid"]) != uid
+        return uid_of(found) != uid
 
     kind = await context.client.kind(target.gvk)
-    told = _fields(kind.group, kind.version, kind.plural, kind.kind, target.name, target.namespace)
+    output = _fields(kind.group, kind.version, kind.plural, kind.kind, target.name, target.namespace)
     try:
         found = await context.client.get(target.gvk, target.name, namespace=target.namespace)
-        uid = found["metadata"]["uid"]
+        uid = uid_of(found)
         await context.client.delete(target.gvk, target.name, namespace=target.namespace, uid=uid)
     except NotFound:
-        return told
+        return output
     await until(context, [target], gone, seconds=seconds, what=lambda: f"{target} is gone")
-    return told
+    return output
 
 
-async def _told(context: PhaseContext, obj: Object) -> dict[str, Any]:
+async def _output_of(context: PhaseContext, obj: Object) -> dict[str, Any]:
     kind = await context.client.kind(gvk_of(obj))
     metadata = obj["metadata"]
     namespace = metadata.get("namespace") or ""

@@ -116,7 +116,7 @@ async def _watch(context: PhaseContext, target: Reference, changed: asyncio.Even
                 async for _ in events:
                     changed.set()
         except ApiError:
-            pass  # `holds` looks for itself now and then, and meets the same trouble
+            pass  # `holds` looks for itself now and then, and meets the same error
         await context.clock.sleep(1.0)
 
 

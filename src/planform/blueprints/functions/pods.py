@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from planform.api.kinds import GroupVersionKind, Object
+from planform.api.metadata import name_of, uid_of
 from planform.api.names import ACTION_SET
+from planform.apimachinery.patches import merge_patch
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.cluster import Cluster, LogBroken, open_cluster
 from planform.blueprints.functions.observing import Reference, until
 from planform.errors import AlreadyExists, ApiError, Conflict, NotFound
-from planform.machinery.patches import merge_patch
 
 POD: Final = GroupVersionKind("", "v1", "Pod")
 CONTAINER: Final = "container"
@@ -64,7 +65,7 @@ async def run_pod(context: PhaseContext, args: Arguments, task: PodTask, output:
 async def open_pod(context: PhaseContext, args: Arguments, task: PodTask) -> AsyncIterator[tuple[Reference, str]]:
     """A pod that has started, with its uid, for the length of the block. Raises PhaseFailed if it cannot start."""
     pod = pod_object(context, args, task)
-    target = Reference(POD, pod["metadata"]["name"], task.namespace)
+    target = Reference(POD, name_of(pod), task.namespace)
     uid = await _made(context, pod, target)
     try:
         await _started(context, target, uid, task)
@@ -161,7 +162,7 @@ async def _made(context: PhaseContext, pod: Object, target: Reference) -> str:
 
         await until(context, [target], gone, seconds=_DELETE_SECONDS, what=lambda: f"{target} of before is gone")
         made = await context.client.create(pod)
-    return str(made["metadata"]["uid"])
+    return uid_of(made)
 
 
 async def _status(context: PhaseContext, target: Reference, uid: str) -> Mapping[str, Any]:
@@ -170,18 +171,18 @@ async def _status(context: PhaseContext, target: Reference, uid: str) -> Mapping
         pod = await context.client.get(POD, target.name, namespace=target.namespace)
     except NotFound as error:
         raise PhaseFailed(f"{target} was deleted while it ran") from error
-    if pod["metadata"]["uid"] != uid:
+    if uid_of(pod) != uid:
         raise PhaseFailed(f"{target} was replaced while it ran")
     return pod.get("status") or {}
 
 
 async def _started(context: PhaseContext, target: Reference, uid: str, task: PodTask) -> None:
-    said = f"{target} was not looked at"
+    observed = f"{target} was not looked at"
 
     async def holds() -> bool:
-        nonlocal said
+        nonlocal observed
         status = await _status(context, target, uid)
-        said = f"{target} is {status.get('phase', 'Pending')} {status.get('message') or ''}".strip()
+        observed = f"{target} is {status.get('phase', 'Pending')} {status.get('message') or ''}".strip()
         for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
             waiting = (each.get("state") or {}).get("waiting") or {}
             if waiting.get("reason") in STUCK:
@@ -190,7 +191,7 @@ async def _started(context: PhaseContext, target: Reference, uid: str, task: Pod
                 return False  # others may run already, but the log that counts cannot be read yet
         return status.get("phase") in ("Running", "Succeeded", "Failed")
 
-    await until(context, [target], holds, seconds=task.seconds, what=lambda: f"it has started: {said}")
+    await until(context, [target], holds, seconds=task.seconds, what=lambda: f"it has started: {observed}")
 
 
 async def _followed(
@@ -217,7 +218,8 @@ async def _followed(
                 code = _exit_code(await _status(context, target, uid), task.listen)
                 if code is not None and heard.is_complete:
                     return code
-                # Its last words may have come after the log was cut off, so a log counts that was begun after its end.
+                # Output may have come after the log was cut off, so only a log that was begun after the container ended
+                # counts.
                 heard.is_complete = code is not None
                 if code is None:
                     await context.clock.sleep(_LOOK_SECONDS)

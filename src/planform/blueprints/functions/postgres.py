@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from planform.blueprints.arguments import Arguments
-from planform.blueprints.contract import PhaseContext, Surroundings, phase_function
+from planform.blueprints.contract import PhaseContext, PhaseEnvironment, phase_function
 from planform.blueprints.errors import PhaseFailed
 from planform.blueprints.functions.archives import fetch, store_files
 from planform.blueprints.functions.backups import backed_up, backup_id, opened
@@ -35,7 +35,7 @@ _SOURCE: Final = "postgresql"
 
 
 def _missing(program: str) -> Any:
-    def unavailable(here: Surroundings) -> str:
+    def unavailable(here: PhaseEnvironment) -> str:
         return "" if shutil.which(program) else f"{program} is not installed on this machine"
 
     return unavailable
@@ -69,7 +69,7 @@ async def postgres_backup(
                     backup_id(context),
                     created=timestamp(context.clock.now()),
                     source=_SOURCE,
-                    tell=lambda done, _: context.progress(100 * done / max(total, 1), uploaded=done),
+                    on_progress=lambda done, _: context.progress(100 * done / max(total, 1), uploaded=done),
                 )
     digest = ",".join(manifest.entries[0].chunks)
     return {**backed_up(context, manifest), "database": args.text("database"), "checksum": digest[:64]}
@@ -100,7 +100,7 @@ async def postgres_restore(
                     repository,
                     manifest,
                     stream,
-                    tell=lambda done, total: context.progress(50 * done / max(total, 1), downloaded=done),
+                    on_progress=lambda done, total: context.progress(50 * done / max(total, 1), downloaded=done),
                 )
             await asyncio.to_thread(_unwrapped, stream, directory / _DUMP)
         database = args.text("database").replace("\\", "\\\\").replace("'", "\\'")

@@ -35,14 +35,14 @@ class Exit:
     """How a command ended, and the end of what it said on standard error."""
 
     code: int
-    last_words: str = ""
+    stderr_tail: str = ""
 
     def check(self, what: str) -> None:
         """Raise PhaseFailed unless it ended well."""
         if self.code == 0:
             return
         how = f"was ended by signal {-self.code}" if self.code < 0 else f"ended with exit code {self.code}"
-        words = f": {self.last_words}" if self.last_words else ""
+        words = f": {self.stderr_tail}" if self.stderr_tail else ""
         raise PhaseFailed(f"{what} {how}{words}", details={"exitCode": self.code})
 
 
@@ -92,11 +92,11 @@ async def run_process(
         )
     except SandboxUnavailable as error:
         raise PhaseFailed(str(error)) from error
-    said = done.stderr.decode(errors="replace").strip()
+    stderr = done.stderr.decode(errors="replace").strip()
     match done.why:
         case Ended.TIMED_OUT:
             raise PhaseFailed(f"{command[0]} took longer than {limits.seconds:g} s")
         case Ended.NOT_STARTED:
-            raise PhaseFailed(said.removeprefix("sandbox: "))
+            raise PhaseFailed(stderr.removeprefix("sandbox: "))
         case _:
-            return Exit(done.code, " ".join(said[-_STDERR_KEPT:].splitlines()[-5:]))
+            return Exit(done.code, " ".join(stderr[-_STDERR_KEPT:].splitlines()[-5:]))

@@ -206,10 +206,10 @@ async def open_repository(location: Location, prefix: str, key: str, *, create: 
         raise Damaged(f"{path}/repository.json cannot be read: {error}") from error
     secret = await _derived(key, header.salt)
     if not hmac.compare_digest(header.check, _proof(secret)):
-        said = (
+        text = (
             "encrypted with another key" if key and header.check else "encrypted" if header.check else "not encrypted"
         )
-        raise WrongKey(f'the backups in "{path}" are {said}', hint='see the argument "encryptionKey"')
+        raise WrongKey(f'the backups in "{path}" are {text}', hint='see the argument "encryptionKey"')
     return Repository(location, path, secret)
 
 

@@ -196,10 +196,10 @@ class S3Bucket:
             return
         try:
             error = ElementTree.fromstring(answer.body)
-            said = f"{_value(error, 'Code')}: {_value(error, 'Message')}"
+            message = f"{_value(error, 'Code')}: {_value(error, 'Message')}"
         except ElementTree.ParseError:
-            said = f"HTTP {answer.status}"
-        raise PhaseFailed(f'bucket "{self._bucket}" at {self._endpoint}: cannot {what}: {said}')
+            message = f"HTTP {answer.status}"
+        raise PhaseFailed(f'bucket "{self._bucket}" at {self._endpoint}: cannot {what}: {message}')
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:

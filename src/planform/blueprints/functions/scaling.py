@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
+from planform.api.metadata import generation_of
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, phase_function
 from planform.blueprints.errors import ArgumentInvalid
@@ -85,27 +86,27 @@ def _target(context: PhaseContext, args: Arguments, kind: GroupVersionKind | Non
 
 
 async def _ready(context: PhaseContext, target: Reference, replicas: int, seconds: float) -> None:
-    said = ""
+    observed = ""
 
     async def holds() -> bool:
-        nonlocal said
+        nonlocal observed
         obj = await context.client.get(target.gvk, target.name, namespace=target.namespace)
         here, ready = _counted(obj)
-        said = f"{target} has {here} replicas, {ready} of them ready, instead of {replicas}"
+        observed = f"{target} has {here} replicas, {ready} of them ready, instead of {replicas}"
         return here == ready == replicas and _seen(obj)
 
-    await until(context, [target], holds, seconds=seconds, what=lambda: said)
+    await until(context, [target], holds, seconds=seconds, what=lambda: observed)
 
 
 def _counted(obj: Object) -> tuple[int, int]:
     """Replicas, and those ready. Kinds that do not tell the latter are ready with the former."""
     status = obj.get("status") or {}
     here = int(status.get("replicas") or 0)
-    tells = _tells_readiness(obj)
-    return here, int(status.get("readyReplicas") or 0) if tells else here
+    reports = _reports_readiness(obj)
+    return here, int(status.get("readyReplicas") or 0) if reports else here
 
 
-def _tells_readiness(obj: Object) -> bool:
+def _reports_readiness(obj: Object) -> bool:
     return obj.get("kind") in {kind.kind for kind in _WORKLOADS.values()} or "readyReplicas" in (
         obj.get("status") or {}
     )
@@ -114,4 +115,4 @@ def _tells_readiness(obj: Object) -> bool:
 def _seen(obj: Object) -> bool:
     """Whether the status is about the object as it is now."""
     seen = (obj.get("status") or {}).get("observedGeneration")
-    return seen is None or int(seen) >= int(obj["metadata"].get("generation") or 0)
+    return seen is None or int(seen) >= generation_of(obj)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from planform.apimachinery.quantity import QuantityError, parse_quantity
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import ContainerTask, PhaseContext, phase_function
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
@@ -25,7 +26,6 @@ from planform.blueprints.functions.durations import seconds_of
 from planform.blueprints.functions.markers import MarkerReader
 from planform.blueprints.functions.pods import CONTAINER, POD_ARGUMENTS, PodTask, mounting, run_pod
 from planform.blueprints.functions.processes import Exit, limits_for, run_process
-from planform.machinery.quantity import QuantityError, parse_quantity
 
 TASK_SECONDS: Final = 3600.0
 _SHARED: Final = "shared"
@@ -198,14 +198,14 @@ async def _shared_processes(context: PhaseContext, args: Arguments, reader: Mark
         ended = await run_process(command, limits, output=output, log=context.log, environment=environment)
         ended.check(name)
 
-    def told(chunk: bytes) -> None:
+    def on_output(chunk: bytes) -> None:
         context.log(chunk.decode(errors="replace").rstrip())
 
     try:
         if args.get("initCommand"):
-            await run("initCommand", told)
+            await run("initCommand", on_output)
         both = [
-            asyncio.create_task(run("backgroundCommand", told)),
+            asyncio.create_task(run("backgroundCommand", on_output)),
             asyncio.create_task(run("outputCommand", reader.feed)),
         ]
         try:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import orjson
 
 from planform.api.kinds import Object
+from planform.apimachinery.jsonpath import JsonPathError, compile_jsonpath
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, phase_function
 from planform.blueprints.errors import ArgumentInvalid, PhaseFailed
@@ -29,7 +30,6 @@ from planform.blueprints.functions.durations import seconds_of
 from planform.blueprints.functions.observing import Reference, reference, until
 from planform.errors import ApiError
 from planform.gotemplate.errors import TemplateError
-from planform.machinery.jsonpath import JsonPathError, compile_jsonpath
 
 Evaluate = Callable[[PhaseContext, str, Object], str]
 
@@ -117,15 +117,15 @@ async def _wait(context: PhaseContext, args: Arguments, seconds: float, evaluate
                 target = await reference(context, condition.target, of=args.of, namespace=context.namespace)
                 known[id(condition)] = target
             obj = await context.client.get(target.gvk, target.name, namespace=target.namespace)
-            said = evaluate(context, condition.text, obj).strip()
+            rendered = evaluate(context, condition.text, obj).strip()
         except (ApiError, TemplateError, PhaseFailed, JsonPathError) as error:
             if isinstance(error, ArgumentInvalid):
                 raise
             failing = str(error)
             return False
-        if said != "true":
-            failing = f"a condition on {target} renders to {said[:60]!r}"
-        return said == "true"
+        if rendered != "true":
+            failing = f"a condition on {target} renders to {rendered[:60]!r}"
+        return rendered == "true"
 
     async def holds() -> bool:
         for condition in any_of:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from planform.apimachinery.cel import CelError, Expression, compile_expression
+from planform.apimachinery.fieldpath import FieldNotFound, FieldPathError, parse_path
 from planform.builtin.auto_ready.checks import CHECKS, has_condition
 from planform.builtin.compiled import CompiledFunction, Program, Refused, warn
 from planform.builtin.durations import duration_errors, seconds
@@ -18,8 +20,6 @@ from planform.builtin.inputs import InputObject, convert_input, refuse_invalid
 from planform.builtin.selection import path_errors
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Ready, Resource
-from planform.machinery.cel import CelError, Expression, compile_expression
-from planform.machinery.fieldpath import FieldNotFound, FieldPathError, parse_path
 
 
 class Input(InputObject, frozen=True, kw_only=True):
@@ -100,4 +100,4 @@ def _errors(spec: Input) -> Iterator[FieldError]:
     yield from path_errors("celHealthCheckCustomizationFrom", spec.cel_health_check_customization_from)
 
 
-function: Final = CompiledFunction("auto-ready", _compile, sees_bookkeeping=lambda _: False)
+function: Final = CompiledFunction("auto-ready", _compile, reads_control_plane_fields=lambda _: False)

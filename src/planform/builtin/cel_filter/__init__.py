@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from planform.apimachinery.cel import CelError, Expression, compile_expression
 from planform.builtin.cel_state import VARIABLES, bindings, evaluate
 from planform.builtin.compiled import CompiledFunction, Program, Refused
 from planform.builtin.inputs import InputObject, Part, convert_input, given_object
 from planform.builtin.patterns import compile_pattern
 from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.gotemplate.quoting import quote
-from planform.machinery.cel import CelError, Expression, compile_expression
 
 
 class Filter(Part, frozen=True, kw_only=True):
@@ -36,22 +36,22 @@ class _CompiledFilter:
     expression: Expression | None
     problem: str = ""
 
-    def keeps(self, told: str, values: Mapping[str, Any]) -> bool:
+    def keeps(self, described: str, values: Mapping[str, Any]) -> bool:
         if self.expression is None:
             raise Refused(self.problem)
         try:  # even if nothing matches, so that a mistake shows before the resource does
             return bool(evaluate(self.expression, values))
         except CelError as error:
-            raise Refused(f"{told}: cannot evaluate CEL program: {error}") from None
+            raise Refused(f"{described}: cannot evaluate CEL program: {error}") from None
 
 
 def _compile(value: Any) -> Program:
     spec = convert_input(given_object(value), Input)
-    filters = [(_told(index, each), _compile_filter(index, each)) for index, each in enumerate(spec.filters)]
+    filters = [(_describe(index, each), _compile_filter(index, each)) for index, each in enumerate(spec.filters)]
 
     def run(request: FunctionRequest, response: FunctionResponse) -> None:
         values = bindings(request)
-        kept = [(each, each.keeps(told, values)) for told, each in filters]
+        kept = [(each, each.keeps(described, values)) for described, each in filters]
         for each, keeps in kept:
             if not keeps and each.matches is not None:
                 for resource in [name for name in response.desired.resources if each.matches(name)]:
@@ -60,7 +60,7 @@ def _compile(value: Any) -> Program:
     return run
 
 
-def _told(index: int, spec: Filter) -> str:
+def _describe(index: int, spec: Filter) -> str:
     return f"cannot evaluate CEL expression {quote(spec.expression)} for filter {index}"
 
 
@@ -69,16 +69,16 @@ def _compile_filter(index: int, spec: Filter) -> _CompiledFilter:
         compile_pattern(spec.name)
         matches = compile_pattern(f"^(?:{spec.name})$").search
     except ValueError as error:
-        told = f"cannot compile regular expression {quote(f'^{spec.name}$')} for filter {index}"
-        return _CompiledFilter(None, None, f"{told}: {error}")
+        described = f"cannot compile regular expression {quote(f'^{spec.name}$')} for filter {index}"
+        return _CompiledFilter(None, None, f"{described}: {error}")
     try:
         expression = compile_expression(spec.expression, VARIABLES)
     except CelError as error:
-        return _CompiledFilter(matches, None, f"{_told(index, spec)}: cannot parse expression: {error}")
+        return _CompiledFilter(matches, None, f"{_describe(index, spec)}: cannot parse expression: {error}")
     if str(expression.type) != "bool":
         hint = "; compare it with something, such as == true" if str(expression.type) == "dyn" else ""
         gives = f"must return a boolean, but will return {expression.type} instead{hint}"
-        return _CompiledFilter(matches, None, f"{_told(index, spec)}: expression {quote(spec.expression)} {gives}")
+        return _CompiledFilter(matches, None, f"{_describe(index, spec)}: expression {quote(spec.expression)} {gives}")
     return _CompiledFilter(matches, expression)
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from planform.apimachinery.cel import CelError, Expression, compile_expression
+from planform.apimachinery.names import invalid
 from planform.builtin.cel_state import VARIABLES, bindings, evaluate, expression_errors
-from planform.builtin.compiled import CompiledFunction, Program, Refused, tell, warn
+from planform.builtin.compiled import CompiledFunction, Program, Refused, normal, warn
 from planform.builtin.inputs import InputObject, Part, convert_input, given_object, refuse_invalid, required
 from planform.builtin.patterns import compile_pattern, pattern_errors
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.machinery.cel import CelError, Expression, compile_expression
-from planform.machinery.names import invalid
 
 _SEVERITIES: Final = ("Fatal", "Warning")
 _OF_RESOURCES: Final[Mapping[str, str]] = {**VARIABLES, "name": "string", "resource": "dyn", "existing": "dyn"}
@@ -67,11 +67,11 @@ class _CompiledRule:
             if self.when is not None and not evaluate(self.when, values):
                 return
             if not evaluate(self.expression, values):
-                yield f"{what}: {self._said(values)}"
+                yield f"{what}: {self._message_for(values)}"
         except CelError as error:
             yield f"{what}: {error}"
 
-    def _said(self, values: Mapping[str, Any]) -> str:
+    def _message_for(self, values: Mapping[str, Any]) -> str:
         if self.message is not None:
             return str(evaluate(self.message, values))
         return self.spec.message or f"failed rule: {self.spec.expression}"
@@ -79,7 +79,7 @@ class _CompiledRule:
 
 def _compile(value: Any) -> Program:
     if value is None:
-        return lambda request, response: tell(response, "cel-validation has no input, so it checks nothing")
+        return lambda request, response: normal(response, "cel-validation has no input, so it checks nothing")
     spec = convert_input(given_object(value), Input)
     refuse_invalid(_errors(spec))
     rules = [_compile_rule(rule) for rule in spec.rules]

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from planform.apimachinery.fieldpath import FieldPathError, parse_path
 from planform.builtin.compiled import Refused
 from planform.builtin.environment import ENVIRONMENT_KEY, merged, typed_environment
 from planform.builtin.selection import SelectedConfig, SelectionPolicy, choose_by_labels, fetched, selector_for
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, ResourceSelector
 from planform.gotemplate.quoting import quote
-from planform.machinery.fieldpath import FieldPathError, parse_path
 
 API_VERSION: Final = "apiextensions.crossplane.io/v1beta1"
 KIND: Final = "EnvironmentConfig"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from planform.builtin.compiled import CACHED_INPUTS, Refused, tell, warn
+from planform.builtin.compiled import CACHED_INPUTS, Refused, normal, warn
 from planform.builtin.durations import seconds as seconds_of
 from planform.builtin.environment import environment_of
 from planform.builtin.go_templating.certificates import certificates
@@ -45,7 +45,7 @@ FULL: Final = Limits(steps=2_000_000, output=4 << 20, items=1_000_000)
 WORKER_SECONDS: Final = 15.0
 TIME_TTL: Final = 60.0
 """Seconds for which the answer of a template that asks for the time is valid, unless its input says otherwise."""
-LONGEST_HERE: Final = 16 << 10
+MAX_IN_PROCESS: Final = 16 << 10
 """Characters of a template that is compiled here."""
 _SLICE: Final = 0.002
 """Seconds for which objects are read before others get their turn."""
@@ -70,7 +70,7 @@ class _Templates:
 
     def __init__(self, text: str, spec: GoTemplate, limits: Limits) -> None:
         """Raises Refused for a text that does not parse. Takes about 10 microseconds for each character."""
-        self._told_time = False
+        self._clock_was_read = False
         self._copied = changes_maps(text)
         left, right = spec.delimiters
         self._set = TemplateSet(
@@ -80,7 +80,7 @@ class _Templates:
                 missing_key=spec.missing_key,
                 functions={**LOOKUPS, **certificates},
                 limits=limits,
-                clock=self._tell_time,
+                clock=self._read_clock,
             )
         )
         try:
@@ -88,8 +88,8 @@ class _Templates:
         except TemplateSyntaxError as error:
             raise Refused(f"invalid function input: cannot parse the provided templates: {error.message}") from None
 
-    def _tell_time(self) -> float:
-        self._told_time = True
+    def _read_clock(self) -> float:
+        self._clock_was_read = True
         return time.time()
 
     def render(self, request: FunctionRequest, response: FunctionResponse, seed: Seed) -> str:
@@ -97,7 +97,7 @@ class _Templates:
 
         Random functions draw the same for the same seed; only templates that ask for the time vary.
         """
-        self._told_time = False
+        self._clock_was_read = False
         stream = seed.stream()
         data = template_data(request, copied=self._copied)
         try:
@@ -110,9 +110,9 @@ class _Templates:
         if stream.drawn and seed.refusal:
             raise Refused(f"cannot execute template: random values cannot be made: {seed.refusal}")
         if stream.drawn and seed.note:
-            (warn if seed.warns else tell)(response, seed.note)
-        response.deterministic = not self._told_time
-        if self._told_time and response.ttl is None:
+            (warn if seed.warns else normal)(response, seed.note)
+        response.deterministic = not self._clock_was_read
+        if self._clock_was_read and response.ttl is None:
             response.ttl = TIME_TTL
         return text
 
@@ -152,7 +152,7 @@ class GoTemplating:
             if text is None:
                 asked = SeededRequest(request, seed)
                 seconds = min(WORKER_SECONDS, timeout)
-                return await self._workers.call(asked, seconds=seconds, most=max_answer_size)
+                return await self._workers.call(asked, seconds=seconds, maximum=max_answer_size)
             started = time.perf_counter()
             for _ in carry_out(text, request, response):
                 if time.perf_counter() - started > _SLICE:
@@ -193,7 +193,7 @@ class GoTemplating:
     ) -> str | None:
         """What the template gives; None if that takes longer than it may take here."""
         text = key[1]
-        if len(text) > LONGEST_HERE:
+        if len(text) > MAX_IN_PROCESS:
             return None
         templates = self._templates.get(key)
         if templates is None:

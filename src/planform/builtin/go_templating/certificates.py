@@ -33,7 +33,7 @@ _EXPONENT: Final = 65537
 _WITNESSES: Final = 8
 _SMALL: Final = 1 << 16
 _BCRYPT_COST: Final = 10
-_BCRYPT_LONGEST: Final = 72
+_BCRYPT_MAX_LENGTH: Final = 72
 _BCRYPT_ALPHABET: Final = b"./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _BASE64_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
@@ -70,7 +70,7 @@ def bcrypt_hash(state: State, text: str) -> str:
         raise FunctionError("bcrypt is not installed here: pip install bcrypt") from None
     state.spend(STEPS)
     password = to_bytes(text)
-    if len(password) > _BCRYPT_LONGEST:
+    if len(password) > _BCRYPT_MAX_LENGTH:
         return "failed to encrypt string with bcrypt: bcrypt: password length exceeds 72 bytes"
     salt = base64.b64encode(state.random.randbytes(16)).rstrip(b"=")
     spelled = salt.translate(bytes.maketrans(_BASE64_ALPHABET, _BCRYPT_ALPHABET))

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from planform.apimachinery.names import invalid
 from planform.builtin.inputs import InputError, InputObject, Part, convert_input, given_object, refuse_invalid, required
 from planform.errors import FieldError
-from planform.machinery.names import invalid
 
 API_VERSION: Final = "gotemplating.fn.crossplane.io/v1beta1"
 _JOINT: Final = "\n---\n"
@@ -19,9 +19,9 @@ _MISSING_KEY: Final = {
     "missingkey=zero": "zero",
     "missingkey=error": "error",
 }
-_ELSEWHERE: Final = {
+_UNSUPPORTED: Final = {
     "FileSystem": "a built-in function has no files of its own; give the templates inline or in the environment",
-    "Remote": "a pipeline does not fetch its templates from elsewhere; give them inline or in the environment",
+    "Remote": "a pipeline does not fetch its templates from other places; give them inline or in the environment",
 }
 
 
@@ -91,7 +91,7 @@ def _errors(spec: GoTemplate) -> Iterator[FieldError]:
             if spec.environment is None or not spec.environment.key:
                 yield required("environment.key", "the key in the environment that holds the template")
         case "FileSystem" | "Remote" as elsewhere:
-            yield invalid("source", elsewhere, f"is not supported: {_ELSEWHERE[elsewhere]}")
+            yield invalid("source", elsewhere, f"is not supported: {_UNSUPPORTED[elsewhere]}")
         case other:
             yield invalid("source", other, "must be Inline or Environment")
     for index, option in enumerate(spec.options):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from planform.apimachinery import yaml_loader
 from planform.builtin.compiled import Refused
 from planform.functions.values import Object
-from planform.machinery import yamlish
 
 _SEPARATOR: Final = re.compile(r"^---[ \t\r]*(?:#.*)?$", re.MULTILINE)
 _NEAR: Final = 60
@@ -41,8 +41,8 @@ def manifests(text: str) -> Iterator[Manifest]:
             return
     for number, (line, document) in enumerate(_documents(text), start=1):
         try:
-            values = yamlish.load_all(document)
-        except yamlish.YamlError as error:
+            values = yaml_loader.load_all(document)
+        except yaml_loader.YamlError as error:
             raise Refused(_located(error, document, number, line)) from None
         for value in values:
             yield _checked(value, number, line)
@@ -97,7 +97,7 @@ def _metadata(value: Object) -> Object:
     return found if isinstance(found, dict) else {}
 
 
-def _located(error: yamlish.YamlError, document: str, number: int, first: int) -> str:
+def _located(error: yaml_loader.YamlError, document: str, number: int, first: int) -> str:
     problem = str(error).removeprefix(f"line {error.line}, column {error.column}: ")
     lines = document.split("\n")
     near = lines[error.line - 1].strip()[:_NEAR] if 0 < error.line <= len(lines) else ""

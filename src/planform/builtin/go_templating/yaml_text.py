@@ -28,7 +28,7 @@ _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
-_READS_AS_OTHER_ELSEWHERE: Final = frozenset(
+_NOT_TEXT_TO_OTHERS: Final = frozenset(
     spelled for word in ("y", "n", "yes", "no", "on", "off") for spelled in (word, word.capitalize(), word.upper())
 )
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?").fullmatch
@@ -212,7 +212,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 def _reads_as_other(text: str) -> bool:
     return bool(
         text in _WORDS
-        or text in _READS_AS_OTHER_ELSEWHERE
+        or text in _NOT_TEXT_TO_OTHERS
         or not isinstance(_number(text), str)
         or _DATE(text)
         or _SIXTIES(text)

@@ -1,34 +1,45 @@
 """kcl: composes resources with a KCL program. Reads `KCLInput` (or `KCLRun`) of `krm.kcl.dev/v1alpha1`.
 
 The program reads the request by `option("params")` and gives objects, as with the published function-kcl. It runs in a
-worker process that stays warm, with bounds on time, memory and what it gives, and without files or network.
+worker process that stays warm, with bounds on time, memory and what it gives, without network, and without files but
+those of modules that it names by their digests and that the operator allows.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from planform.apimachinery.names import invalid
 from planform.builtin.compiled import Refused
 from planform.builtin.inputs import InputError, refuse_invalid, required
 from planform.builtin.kcl.answers import DEFAULT, PATCH_RESOURCES, TARGETS, Base, carry_out, params_of
-from planform.builtin.kcl.engine import Arguments, ProgramError, check_engine, run_program
+from planform.builtin.kcl.engine import Arguments, Program, ProgramError, check_engine, run_program
+from planform.builtin.kcl.modules import FILES, VARYING, Fetched, ModuleRefused, Modules, fetch_all, needed
 from planform.builtin.workers import WorkerGone, Workers
 from planform.errors import FieldError
 from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
-from planform.machinery.names import invalid
 
 MEMORY: Final = 768 << 20
 SECONDS: Final = 10.0
 TIME_TTL: Final = 60.0
 """Seconds for which the answer of a program that asks for the time or for randomness is valid."""
-_REMOTE: Final = re.compile(r"(oci|git|https?|ssh|file)://|git@|(github|gitlab)\.com/")
-_VARYING: Final = re.compile(r"^\s*import\s+(datetime|crypto)\b", re.MULTILINE)
-_FILES: Final = re.compile(r"^\s*import\s+file\b", re.MULTILINE)
+_NOT_HERE: Final = (
+    "KCL modules are fetched by a control plane only: write the program, and the schemas that it uses, into spec.source"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModularRequest:
+    """What a worker is asked: it fetches nothing, and is told where the modules are."""
+
+    request: FunctionRequest
+    modules: Fetched = Fetched()  # noqa: RUF009  (frozen)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -67,33 +78,51 @@ class Kcl:
 
     name = "kcl"
     deterministic = False
+    asked = ModularRequest
 
-    def __init__(self) -> None:
-        self._workers = Workers(__name__, memory=MEMORY)
+    def __init__(self, modules: Modules | None = None) -> None:
+        """`modules` are those of a control plane; without them every module is refused."""
+        self._modules = modules
+        self._workers = Workers(__name__, memory=MEMORY, visible=(modules.directory,) if modules is not None else ())
 
     async def run(
         self, request: FunctionRequest, /, *, timeout: float, max_answer_size: int = MAX_ANSWER_SIZE
     ) -> FunctionResponse:
         try:
-            _read(request.input)
+            spec = _read(request.input)
             check_engine()
-            return await self._workers.call(request, seconds=min(SECONDS, timeout), most=max_answer_size)
-        except (InputError, ProgramError) as error:
+            async with asyncio.timeout(timeout) as limit:
+                asked = ModularRequest(request, await self._fetch(spec))
+                seconds = min(SECONDS, (limit.when() or 0.0) - asyncio.get_running_loop().time())
+            return await self._workers.call(asked, seconds=seconds, maximum=max_answer_size)
+        except (InputError, ModuleRefused, ProgramError) as error:
             return _fatal(request, str(error))
+        except TimeoutError:
+            return _fatal(request, f"the modules of the KCL program were not fetched within {timeout:g} s")
         except WorkerGone as error:
-            limit = f"; it may use {MEMORY >> 20} MiB" if "memory" in str(error) else ""
-            return _fatal(request, f"cannot run the KCL program: {error}{limit}")
+            maximum = f"; it may use {MEMORY >> 20} MiB" if "memory" in str(error) else ""
+            return _fatal(request, f"cannot run the KCL program: {error}{maximum}")
 
-    def call(self, request: FunctionRequest, /) -> FunctionResponse:
+    async def _fetch(self, spec: Spec) -> Fetched:
+        wanted = needed(spec.source, spec.dependencies)
+        if not wanted:
+            return Fetched()
+        if self._modules is None:
+            raise ModuleRefused(_NOT_HERE)
+        return await fetch_all(wanted, self._modules)
+
+    def call(self, asked: ModularRequest, /) -> FunctionResponse:
+        request, modules = asked.request, asked.modules
         response = respond(request)
         try:
             spec = _read(request.input)
-            objects = run_program(spec.source, params_of(request, spec.params), _arguments(spec.config))
+            program = Program("" if modules.source else spec.source, modules.source, modules.packages)
+            objects = run_program(program, params_of(request, spec.params), _arguments(spec.config))
             bases = [Base(one.name, one.base or {}) for one in spec.resources]
             carry_out(objects, spec.target, bases, request, response)
         except (InputError, ProgramError, Refused) as error:
             return _fatal(request, str(error))
-        response.deterministic = _VARYING.search(spec.source) is None
+        response.deterministic = not modules.varies and VARYING.search(spec.source) is None
         response.ttl = None if response.deterministic else TIME_TTL
         return response
 
@@ -111,6 +140,7 @@ def _read(value: Any) -> Spec:
     if spec.target not in TARGETS:
         spec = msgspec.structs.replace(spec, target=DEFAULT)
     refuse_invalid(_errors(spec))
+    needed(spec.source, spec.dependencies)  # raises for those that are not pinned
     return spec
 
 
@@ -118,17 +148,7 @@ def _errors(spec: Spec) -> Iterator[FieldError]:
     source = spec.source.strip()
     if not source:
         yield required("spec.source", "kcl source cannot be empty")
-    if "\n" not in source and _REMOTE.match(source):
-        yield invalid(
-            "spec.source", source, "sources from registries and Git are not fetched here: write the program inline"
-        )
-    if spec.dependencies:
-        yield invalid(
-            "spec.dependencies",
-            spec.dependencies,
-            "KCL packages are not fetched here: copy the schemas that the program uses into spec.source",
-        )
-    if _FILES.search(spec.source):
+    if FILES.search(spec.source):
         yield invalid("spec.source", "import file", "a program has no files to read")
     if spec.target == PATCH_RESOURCES:
         if not spec.resources:

@@ -17,13 +17,23 @@ PACKAGE: Final = "kcl-lib"
 FILE: Final = "main.k"
 OUTPUT: Final = 4 << 20
 """Bytes that a program may give, as a function may over the wire."""
-_WHERE: Final = re.compile(rf"---> File {re.escape(FILE)}:(\d+)(?::(\d+))?: ?(.*)")
+_WHERE: Final = re.compile(r"---> File (\S+?):(\d+)(?::(\d+))?: ?(.*)")
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _MISSING_MODULE: Final = re.compile(r"pkgpath (\S+) not found|[Cc]annot find the module (\S+)")
 _ERRORS_SHOWN: Final = 3
 
 
 class ProgramError(Exception):
     """A program that does not compile, fails, or gives what is no object; the text says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Its text, or the directory of the module that it is; and where the modules are that it may import, by name."""
+
+    text: str
+    directory: str = ""
+    packages: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +57,9 @@ def check_engine() -> None:
         )
 
 
-def run_program(source: str, params: dict[str, Any], arguments: Arguments) -> list[Any]:
+def run_program(program: Program, params: dict[str, Any], arguments: Arguments) -> list[Any]:
     """What the program gives: the elements of `items` if it has those, else its documents. Raises ProgramError."""
-    documents = [msgspec.json.decode(line) for line in _output(source, params, arguments).splitlines() if line.strip()]
+    documents = [msgspec.json.decode(line) for line in _output(program, params, arguments).splitlines() if line.strip()]
     if len(documents) == 1 and isinstance(documents[0], dict) and documents[0].get("items") is not None:
         items = documents[0]["items"]
         if not isinstance(items, list):
@@ -58,14 +68,16 @@ def run_program(source: str, params: dict[str, Any], arguments: Arguments) -> li
     return [document for document in documents if document is not None]
 
 
-def _output(source: str, params: dict[str, Any], arguments: Arguments) -> str:
+def _output(program: Program, params: dict[str, Any], arguments: Arguments) -> str:
     from kcl_lib import api
 
     named = [(name, value) for name, _, value in (one.partition("=") for one in arguments.given)]
     named += [("params", msgspec.json.encode(params).decode()), ("items", "[]"), ("resource_list", "{}"), ("env", "{}")]
-    program = api.ExecProgramArgs(
-        k_filename_list=[FILE],
-        k_code_list=[source],
+    call = api.ExecProgramArgs(
+        work_dir=program.directory,
+        k_filename_list=[program.directory or FILE],
+        k_code_list=[] if program.directory else [program.text],
+        external_pkgs=[api.ExternalPkg(pkg_name=name, pkg_path=path) for name, path in program.packages],
         args=[api.Argument(name=name, value=value) for name, value in named],
         overrides=list(arguments.overrides),
         path_selector=list(arguments.selectors),
@@ -76,24 +88,29 @@ def _output(source: str, params: dict[str, Any], arguments: Arguments) -> str:
         disable_yaml_result=True,
     )
     try:
-        done = api.API().exec_program(program)
+        done = api.API().exec_program(call)
     except Exception as error:  # the library raises nothing narrower, whatever is wrong with a program
-        raise ProgramError(_in_one_line(str(error))) from None
+        raise ProgramError(_in_one_line(str(error), program)) from None
     if done.err_message:
-        raise ProgramError(_in_one_line(done.err_message))
+        raise ProgramError(_in_one_line(done.err_message, program))
     output = str(done.json_result)
     if len(output) > OUTPUT:
         raise ProgramError(f"the KCL program gives {len(output)} bytes; at most {OUTPUT} are allowed")
     return output
 
 
-def _in_one_line(text: str) -> str:
-    """The library's report as `main.k:LINE:COLUMN: what`, for the first few errors in it."""
+def _in_one_line(text: str, program: Program) -> str:
+    """The library's report as `FILE:LINE:COLUMN: what`, for the first few errors in it; files by their module."""
+    for name, path in (("", program.directory), *program.packages):
+        text = text.replace(f"{path}/", f"{name}/" if name else "") if path else text
     if missing := _MISSING_MODULE.search(text):
         name = missing[1] or missing[2]
         return (
-            f'failed to run the KCL program: there is no module "{name}"; only KCL\'s own modules can be imported here'
+            f'failed to run the KCL program: there is no module "{name}"; only KCL\'s own modules can be imported, and'
+            " those that spec.dependencies name by their digests"
         )
-    found = [f"{FILE}:{line}{f':{column}' if column else ''}: {what}" for line, column, what in _WHERE.findall(text)]
-    said = "; ".join(dict.fromkeys(found[:_ERRORS_SHOWN])) or " ".join(text.split())
-    return f"failed to run the KCL program: {said}"
+    found = [
+        f"{file}:{line}{f':{column}' if column else ''}: {what}" for file, line, column, what in _WHERE.findall(text)
+    ]
+    text = "; ".join(dict.fromkeys(found[:_ERRORS_SHOWN])) or " ".join(_COLOURS.sub("", text).split())
+    return f"failed to run the KCL program: {text}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from planform.builtin.bookkeeping import sees_bookkeeping
 from planform.builtin.compiled import CompiledFunction, Program
+from planform.builtin.control_plane_fields import reads_control_plane_fields
 from planform.builtin.inputs import InputError, convert_input, given_object, refuse_invalid
 from planform.builtin.patch_and_transform.inputs import FREE_FORM, Resources
 from planform.builtin.patch_and_transform.native import modernise
@@ -34,12 +34,14 @@ def _compile(value: Any) -> Program:
     return compile_program(spec)
 
 
-def _sees_bookkeeping(value: Any) -> bool:
+def _reads_control_plane_fields(value: Any) -> bool:
     """Whether some patch takes from the XR what the control plane keeps there; True of an input that is none."""
     try:
-        return any(map(sees_bookkeeping, fields_read(_parse(value))))
+        return any(map(reads_control_plane_fields, fields_read(_parse(value))))
     except InputError:
         return True
 
 
-function: Final = CompiledFunction("patch-and-transform", _compile, sees_bookkeeping=_sees_bookkeeping)
+function: Final = CompiledFunction(
+    "patch-and-transform", _compile, reads_control_plane_fields=_reads_control_plane_fields
+)

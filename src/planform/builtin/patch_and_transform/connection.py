@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from planform.api.names import CONNECTION_SECRET_TYPE
+from planform.apimachinery.fieldpath import FieldNotFound, FieldPathError, parse_path
 from planform.builtin.compiled import Refused
 from planform.builtin.patch_and_transform.conversion import TransformFailed, go_json
 from planform.builtin.patch_and_transform.inputs import ConnectionDetail, ConnectionSecret
 from planform.builtin.patch_and_transform.patches import COMBINING, compile_apply
 from planform.builtin.patch_and_transform.values import PatchFailed
 from planform.functions.values import Object, Ready, Resource
-from planform.machinery.fieldpath import FieldNotFound, FieldPathError, parse_path
 
 Extract = Callable[[Resource], bytes | None]
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from planform.builtin.patch_and_transform.values import fresh
+from planform.apimachinery.quantity import QuantityError, parse_quantity
+from planform.builtin.patch_and_transform.values import characters, fresh
 from planform.gotemplate import gojson
 from planform.gotemplate.errors import CallFailed, LimitReached
 from planform.gotemplate.floats import format_float
@@ -17,7 +18,6 @@ from planform.gotemplate.literals import parse_float
 from planform.gotemplate.printing import Meter
 from planform.gotemplate.quoting import quote
 from planform.gotemplate.values import INT64_MAX, INT64_MIN, type_name
-from planform.machinery.quantity import QuantityError, parse_quantity
 
 TYPES: Final = ("string", "int", "int64", "bool", "float64", "object", "array")
 FORMATS: Final = ("none", "quantity", "json")
@@ -114,7 +114,7 @@ def _truncate(number: float) -> int:
 def _json_of(kind: type) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
-            value = msgspec.json.decode(text)
+            value = msgspec.json.decode(characters(text))
         except (msgspec.DecodeError, RecursionError) as error:
             raise TransformFailed(f"the text is not JSON: {error}") from None
         if value is not None and type(value) is not kind:

@@ -1,6 +1,6 @@
 """Patches as closures: read from one object, transform, write into another.
 
-Each patch knows where it reads and where it writes; whoever runs it hands over the objects that stand there. Patches
+Each patch knows where it reads and where it writes; whoever runs it gives it the objects. Patches
 read what is observed and write what is desired, except that the environment is both.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
+from planform.apimachinery.fieldpath import FieldNotFound, FieldPath, FieldPathError, parse_path
 from planform.builtin.patch_and_transform.formatting import MISFIT, format_values
 from planform.builtin.patch_and_transform.inputs import Patch
 from planform.builtin.patch_and_transform.merging import POLICIES, Merging
@@ -18,7 +19,6 @@ from planform.builtin.patch_and_transform.transforms import Chain, compile_chain
 from planform.builtin.patch_and_transform.values import PatchFailed, fresh, integral
 from planform.functions.values import Object
 from planform.gotemplate.errors import LimitReached
-from planform.machinery.fieldpath import FieldNotFound, FieldPath, FieldPathError, parse_path
 
 Apply = Callable[[Any, Object], str | None]
 """Reads from the first and writes into the second. Gives the format that did not fit what it formatted, if one did not.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from planform.apimachinery.fieldpath import FieldNotFound, FieldPathError, parse_path
 from planform.builtin.patch_and_transform.inputs import ReadinessCheck
 from planform.functions.values import Object
-from planform.machinery.fieldpath import FieldNotFound, FieldPathError, parse_path
 
 Check = Callable[[Object], bool]
 """Raises FieldPathError if the value is not of the type that the check compares."""
@@ -64,7 +64,7 @@ def _non_empty(spec: ReadinessCheck) -> Check:
     return check
 
 
-def _equals(spec: ReadinessCheck, wanted: Any, kind: type, complaint: str) -> Check:
+def _equals(spec: ReadinessCheck, wanted: Any, kind: type, message: str) -> Check:
     get = parse_path(spec.field_path).get
 
     def check(observed: Object) -> bool:
@@ -75,7 +75,7 @@ def _equals(spec: ReadinessCheck, wanted: Any, kind: type, complaint: str) -> Ch
         if type(value) is float and value.is_integer():
             value = int(value)
         if type(value) is not kind:
-            raise FieldPathError(f"{spec.field_path}: {complaint}")
+            raise FieldPathError(f"{spec.field_path}: {message}")
         return bool(value == wanted)
 
     return check

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from planform.apimachinery.fieldpath import FieldNotFound
 from planform.builtin.compiled import Program, Refused, warn
 from planform.builtin.environment import ENVIRONMENT_KEY, environment_of
 from planform.builtin.environment_configs.sources import EnvironmentSources
@@ -29,7 +30,6 @@ from planform.builtin.patch_and_transform.readiness import Check, CheckFailed, c
 from planform.builtin.patch_and_transform.validation import PATCH_SET, mistakes
 from planform.builtin.patch_and_transform.values import PatchFailed, fresh
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Ready, Resource
-from planform.machinery.fieldpath import FieldNotFound
 
 
 @dataclass(frozen=True, slots=True)

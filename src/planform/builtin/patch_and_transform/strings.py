@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import re
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -14,12 +13,13 @@ from typing import Any, Final
 from planform.builtin.patch_and_transform.conversion import TransformFailed, go_json
 from planform.builtin.patch_and_transform.formatting import format_values
 from planform.builtin.patch_and_transform.inputs import String, StringRegexp
+from planform.builtin.patch_and_transform.values import characters
 from planform.builtin.patterns import compile_pattern
 from planform.gotemplate.printing import show
+from planform.gotemplate.values import from_bytes, to_bytes
 
 StringTransform = Callable[[Any], str]
-
-_STRAY_BYTE: Final = re.compile("[\udc80-\udcff]")
+"""Texts between transforms may hold bytes that are no characters, as surrogate escapes: Go's strings are bytes."""
 
 
 def compile_string(spec: String) -> StringTransform:
@@ -68,7 +68,7 @@ def _compile_regexp(spec: StringRegexp) -> StringTransform:
     pattern, group = compile_pattern(spec.match), spec.group
 
     def extract(value: Any) -> str:
-        match = pattern.search(show(value))
+        match = pattern.search(characters(show(value)))
         if match is None or group > pattern.groups:
             raise TransformFailed(f'regexp "{spec.match}" had no matches for group {group}')
         return match.group(group) or ""
@@ -80,7 +80,7 @@ def _by_rune(change: Callable[[str], str]) -> StringTransform:
     """Go changes case rune by rune: what would become several characters stays as it is."""
 
     def convert(value: Any) -> str:
-        text = show(value)
+        text = characters(show(value))
         changed = change(text)
         if len(changed) == len(text):
             return changed
@@ -90,22 +90,20 @@ def _by_rune(change: Callable[[str], str]) -> StringTransform:
 
 
 def _to_base64(value: Any) -> str:
-    return base64.b64encode(show(value).encode()).decode()
+    return base64.b64encode(to_bytes(show(value))).decode()
 
 
 def _from_base64(value: Any) -> str:
     text = show(value).replace("\r", "").replace("\n", "")
     try:
-        content = base64.b64decode(text, validate=True)
+        return from_bytes(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):
         raise TransformFailed("string is not valid base64") from None
-    # Go's JSON writes one U+FFFD for each byte that is not part of a character.
-    return _STRAY_BYTE.sub("\ufffd", content.decode("utf-8", "surrogateescape"))
 
 
 def _content(value: Any) -> bytes:
     """What a hash is made of: a text itself, or anything else as JSON."""
-    return (value if type(value) is str else go_json(value)).encode("utf-8", "surrogatepass")
+    return to_bytes(value if type(value) is str else go_json(value))
 
 
 CONVERSIONS: Final[dict[str, StringTransform]] = {

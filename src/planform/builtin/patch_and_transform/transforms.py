@@ -9,7 +9,7 @@ from planform.builtin.patch_and_transform.conversion import TransformFailed, com
 from planform.builtin.patch_and_transform.formatting import MISFIT
 from planform.builtin.patch_and_transform.inputs import Match, MatchPattern, Math, Transform
 from planform.builtin.patch_and_transform.strings import compile_string
-from planform.builtin.patch_and_transform.values import PatchFailed, fresh, integral
+from planform.builtin.patch_and_transform.values import PatchFailed, characters, fresh, integral
 from planform.builtin.patterns import compile_pattern
 from planform.gotemplate.errors import LimitReached
 from planform.gotemplate.values import INT64_MAX, INT64_MIN, type_name
@@ -31,12 +31,13 @@ def compile_chain(transforms: Sequence[Transform]) -> Chain | None:
             try:
                 value = step(value)
             except (TransformFailed, LimitReached) as error:
+                problem = characters(str(error))
                 raise PatchFailed(
-                    f"transform at index {index} returned error: {kind} transform could not resolve: {error}"
+                    f"transform at index {index} returned error: {kind} transform could not resolve: {problem}"
                 ) from None
             if template is not None and MISFIT in value:
                 misfit = template
-        return value, misfit
+        return characters(value) if type(value) is str else value, misfit
 
     return run
 
@@ -67,7 +68,7 @@ def _compile_math(spec: Math) -> Step:
             return value
         raise TransformFailed(f"input is required to be a number for math transformer, got {type_name(value)}")
 
-    factor, least, most = spec.multiply or 0, spec.clamp_min or 0, spec.clamp_max or 0
+    factor, minimum, maximum = spec.multiply or 0, spec.clamp_min or 0, spec.clamp_max or 0
 
     def multiply(value: Any) -> int | float:
         product = number(value) * factor
@@ -79,10 +80,10 @@ def _compile_math(spec: Math) -> Step:
 
     # A fraction is cut off for the comparison only, as in Go, where bounds are integers.
     def clamp_min(value: Any) -> int | float:
-        return least if int(number(value)) < least else number(value)
+        return minimum if int(number(value)) < minimum else number(value)
 
     def clamp_max(value: Any) -> int | float:
-        return most if int(number(value)) > most else number(value)
+        return maximum if int(number(value)) > maximum else number(value)
 
     return {"Multiply": multiply, "ClampMin": clamp_min, "ClampMax": clamp_max}[spec.type]
 
@@ -124,4 +125,4 @@ def _compile_pattern(pattern: MatchPattern) -> Callable[[str], object]:
         literal = pattern.literal
         return lambda text: text == literal
     search: Callable[[str], object] = compile_pattern(pattern.regexp or "").search
-    return search
+    return lambda text: search(characters(text))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from planform.apimachinery.names import invalid
 from planform.builtin.inputs import required
 from planform.builtin.patch_and_transform.connection import DETAIL_FIELDS, detail_type
 from planform.builtin.patch_and_transform.conversion import FORMATS, TYPES
@@ -31,7 +32,6 @@ from planform.builtin.patch_and_transform.strings import CONVERSIONS
 from planform.builtin.patterns import pattern_errors
 from planform.builtin.selection import path_errors, selection_errors
 from planform.errors import FieldError
-from planform.machinery.names import invalid
 
 Errors = Iterator[FieldError]
 
@@ -212,7 +212,7 @@ def _match_errors(spec: Match, path: str) -> Errors:
         yield invalid(f"{path}.fallbackTo", spec.fallback_to, "must be Value or Input")
 
 
-def _string_errors(spec: String, path: str) -> Errors:
+def _string_errors(spec: String, path: str) -> Errors:  # noqa: C901  (a table)
     def missing(member: str) -> FieldError:
         return required(f"{path}.{member}", f"string transform {spec.type} requires it")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
+from typing import Any, Final
+
+_STRAY_BYTE: Final = re.compile("[\udc80-\udcff]")
 
 
 class PatchFailed(Exception):
@@ -26,3 +29,8 @@ def fresh(value: Any) -> Any:
     if kind is list:
         return [item if type(item) is str else fresh(item) for item in value]
     return integral(value) if kind is float else value
+
+
+def characters(text: str) -> str:
+    """A text as an answer may hold it: Go's JSON writes one U+FFFD for each byte that is not part of a character."""
+    return text if text.isascii() else _STRAY_BYTE.sub("\ufffd", text)

@@ -96,7 +96,7 @@ def _load(source: str) -> Any:
     except SyntaxError as error:
         raise ScriptError(f"the script cannot be read: line {error.lineno}: {error.msg}") from None
     except BaseException as error:
-        raise ScriptError(f"the script cannot be loaded: {_told(error)}") from None
+        raise ScriptError(f"the script cannot be loaded: {_message_of(error)}") from None
     found = [name for name in _ENTRIES if callable(getattr(module, name, None))]
     if len(found) != 1:
         raise ScriptError(f"the script must define either compose(req, rsp) or operate(req, rsp), not {_both(found)}")
@@ -112,14 +112,14 @@ def _call(entry: Any, request: Any, response: Any) -> None:
             asyncio.run(_awaited(result))
     except BaseException as error:
         traceback.print_exc()
-        raise ScriptError(f"the script failed: {_told(error)}") from None
+        raise ScriptError(f"the script failed: {_message_of(error)}") from None
 
 
 async def _awaited(result: Any) -> None:
     await result
 
 
-def _told(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     """Where in the script, and what; `sys.exit()` is an error like others."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == SCRIPT]
     where = f"line {frames[-1].lineno}, in {frames[-1].name}: " if frames else ""

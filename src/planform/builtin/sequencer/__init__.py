@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from planform.apimachinery.cel import CelError, Expression, compile_expression
 from planform.builtin.cel_state import VARIABLES, bindings, evaluate
-from planform.builtin.compiled import CompiledFunction, Program, Refused, tell, warn
+from planform.builtin.compiled import CompiledFunction, Program, Refused, normal, warn
 from planform.builtin.durations import seconds
 from planform.builtin.inputs import InputError, InputObject, Part, convert_input, given_object
 from planform.builtin.patterns import compile_pattern
@@ -20,7 +21,6 @@ from planform.builtin.sequencer.usages import VERSIONS, usage
 from planform.functions.values import FunctionRequest, FunctionResponse, Ready, Resource
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.quoting import quote
-from planform.machinery.cel import CelError, Expression, compile_expression
 
 
 class Rule(Part, frozen=True, kw_only=True):
@@ -69,15 +69,15 @@ class _CompiledRule:
     def applies(self, request: FunctionRequest) -> bool:
         if not self.spec.condition:
             return True
-        told = f"cannot evaluate condition {quote(self.spec.condition)} for sequence {self.sequence}"
+        detail = f"cannot evaluate condition {quote(self.spec.condition)} for sequence {self.sequence}"
         if self.condition is None:
-            raise Refused(f"{told}: {self.problem}")
+            raise Refused(f"{detail}: {self.problem}")
         try:
             found = evaluate(self.condition, bindings(request))
         except CelError as error:
-            raise Refused(f"{told}: cannot evaluate CEL condition: {error}") from None
+            raise Refused(f"{detail}: cannot evaluate CEL condition: {error}") from None
         if not isinstance(found, bool):
-            raise Refused(f"{told}: CEL condition result is not bool")
+            raise Refused(f"{detail}: CEL condition result is not bool")
         return found
 
 
@@ -97,11 +97,11 @@ def _compile(value: Any) -> Program:
             )
         for rule in rules:
             if rule.spec.create_only and rule.spec.delete_only:
-                told = "cannot have both deleteOnly and createOnly set to true"
-                raise Refused(f"rule for sequence {rule.sequence} {told}")
+                detail = "cannot have both deleteOnly and createOnly set to true"
+                raise Refused(f"rule for sequence {rule.sequence} {detail}")
             if not rule.applies(request):
-                told = f"condition {quote(rule.spec.condition)} evaluated to false"
-                tell(response, f"Skipping sequence {rule.sequence}: {told}")
+                detail = f"condition {quote(rule.spec.condition)} evaluated to false"
+                normal(response, f"Skipping sequence {rule.sequence}: {detail}")
             elif not rule.spec.delete_only:
                 _hold_back(rule, request, response, resets=spec.reset_composite_readiness)
         # Usages come last: the pattern of a later rule may match their names, and they must not wait for anything.
@@ -121,7 +121,7 @@ def _hold_back(rule: _CompiledRule, request: FunctionRequest, response: Function
         reason = next(filter(None, (_unready(before, desired) for before in rule.entries[:position])), None)
         if reason is None:
             continue
-        tell(response, f'Delaying creation of resource(s) matching "{entry.text}" because {reason}')
+        normal(response, f'Delaying creation of resource(s) matching "{entry.text}" because {reason}')
         for name in entry.among(list(desired)):
             if name not in observed:
                 del desired[name]

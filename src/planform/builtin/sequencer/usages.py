@@ -9,7 +9,7 @@ from planform.functions.values import Object
 
 VERSIONS: Final = ("v2", "v1")
 _KINDS: Final = frozenset({"Usage", "ClusterUsage"})
-_LONGEST: Final = 63
+_MAX_LENGTH: Final = 63
 
 
 def usage(*, of: Object, by: Object, version: str, replay_deletion: bool) -> Object | None:
@@ -51,7 +51,7 @@ def _name(by: Object, of: Object) -> str:
     parts = [str(by.get("kind")), _metadata(by, "name"), str(of.get("kind")), _metadata(of, "name")]
     whole = "-".join(parts).lower()
     suffix = f"-{hashlib.sha256(whole.encode()).hexdigest()[:6]}-dependency"
-    return whole[: _LONGEST - len(suffix)].rstrip("-.") + suffix
+    return whole[: _MAX_LENGTH - len(suffix)].rstrip("-.") + suffix
 
 
 def _metadata(resource: Object, member: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from planform.apimachinery.names import invalid
 from planform.builtin.compiled import Refused
 from planform.builtin.inputs import InputError, InputObject, convert_input, given_object, refuse_invalid, required
 from planform.builtin.starlark.answers import read_response, request_dict
@@ -20,7 +21,6 @@ from planform.builtin.workers import WorkerGone, Workers
 from planform.errors import FieldError
 from planform.functions.runner import MAX_ANSWER_SIZE
 from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity, Target, respond
-from planform.machinery.names import invalid
 
 MEMORY: Final = 512 << 20
 STEPS: Final = 50_000_000
@@ -49,7 +49,7 @@ class Starlark:
         try:
             _read(request.input)
             check_engine()
-            return await self._workers.call(request, seconds=min(SECONDS + _GRACE, timeout), most=max_answer_size)
+            return await self._workers.call(request, seconds=min(SECONDS + _GRACE, timeout), maximum=max_answer_size)
         except InputError as error:
             return _fatal(request, str(error))
         except ScriptError as error:

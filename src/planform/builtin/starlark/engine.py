@@ -96,7 +96,7 @@ def call_main(script: str, modules: Mapping[str, str], argument: Any, budget: Bu
         frozen = _Loader(engine, modules, options).script(script)
         return frozen.call_with(options, "main", argument).value
     except engine.StarlarkError as error:
-        raise ScriptError(_told(str(error), budget)) from None
+        raise ScriptError(_message_of(str(error), budget)) from None
 
 
 class _Loader:
@@ -158,7 +158,7 @@ def _parsed(name: str, text: str) -> starlark.AstModule:
     return starlark.parse(name, text, dialect)
 
 
-def _told(text: str, budget: Budget) -> str:
+def _message_of(text: str, budget: Budget) -> str:
     """The library's report in one line: the place, what went wrong there, and who called."""
     if budget.spent:
         return f"{_place(text)}{budget.spent}"

@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
-from planform.builtin.compiled import CompiledFunction, Program, tell, warn
+from planform.apimachinery.fieldpath import FieldPathError, parse_path
+from planform.apimachinery.names import invalid
+from planform.builtin.compiled import CompiledFunction, Program, normal, warn
 from planform.builtin.environment import environment_of
 from planform.builtin.inputs import InputObject, Part, convert_input, given_object, refuse_invalid, required
 from planform.builtin.patterns import compile_pattern, pattern_errors
 from planform.builtin.tag_manager.kinds import is_known_to_take_tags
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Resource, SchemaSelector
-from planform.machinery.fieldpath import FieldPathError, parse_path
-from planform.machinery.names import invalid
 
 OPT_OUT: Final = "tag-manager.fn.crossplane.io/ignore-resource"
 """An annotation or label; True keeps a resource as it is."""
@@ -109,7 +109,7 @@ def _compile(value: Any) -> Program:
                 if each != "Tags" or _takes_tags(made, request, response, named=named):
                     _change(spec, each, request, made, observed.resource if observed is not None else None)
             response.desired.resources[name] = Resource(made, desired.connection_details, desired.ready)
-        tell(response, "Successfully Processed tags")
+        normal(response, "Successfully Processed tags")
 
     return run
 

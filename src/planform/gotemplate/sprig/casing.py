@@ -148,7 +148,7 @@ def kebabcase(text: str) -> str:
     return _joined_words(text, "-")
 
 
-def _joined_words(text: str, connector: str) -> str:
+def _joined_words(text: str, connector: str) -> str:  # noqa: C901  (a state machine)
     """Words in lower case with a connector between them.
 
     A number stays with the word after it if one follows in lower case, else with the word before it.

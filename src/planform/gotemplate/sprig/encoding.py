@@ -34,7 +34,7 @@ def b32enc(text: str) -> str:
 
 @encoding.add("func(string) string")
 def b64dec(text: str) -> str:
-    """The decoded text, or the complaint: a template that decodes rubbish prints what is wrong with it."""
+    """The decoded text, or the error: a template that decodes rubbish prints what is wrong with it."""
     return _decoded(text, "base64", _BASE64, 4, (2, 3), base64.b64decode)
 
 

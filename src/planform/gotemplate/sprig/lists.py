@@ -18,15 +18,15 @@ lists: Final = Library()
 NIL_POINTER: Final = "runtime error: invalid memory address or nil pointer dereference"
 
 
-def elements_of(value: Value, complaint: str) -> Sequence[Value]:
-    """The elements of a list; `complaint` says what cannot be done to a value of another kind."""
+def elements_of(value: Value, message: str) -> Sequence[Value]:
+    """The elements of a list; `message` says what cannot be done to a value of another kind."""
     if isinstance(value, list):
         return value
     if isinstance(value, bytes):
         return [Uint8(byte) for byte in value]
     if value is None:
         raise CallFailed(NIL_POINTER)
-    raise CallFailed(f"{complaint} {kind_name(value)}")
+    raise CallFailed(f"{message} {kind_name(value)}")
 
 
 @lists.add("func(...interface {}) []interface {}", "list", "tuple")

@@ -52,10 +52,10 @@ def rand_bytes(state: State, count: int) -> str:
 
 
 @randomness.add("func(int, int) int", "randInt", stateful=True)
-def rand_int(state: State, least: int, most: int) -> Int:
-    if most <= least:
+def rand_int(state: State, minimum: int, maximum: int) -> Int:
+    if maximum <= minimum:
         raise CallFailed("invalid argument to Intn")
-    return Int(state.random.randrange(least, most))
+    return Int(state.random.randrange(minimum, maximum))
 
 
 @randomness.add("func(string) string", stateful=True)

@@ -39,11 +39,11 @@ def _compiled(pattern: str) -> Any:
         raise CallFailed(f"error parsing regexp: {text}") from None
 
 
-def _matches(state: State, pattern: str, text: str, most: int = -1) -> Iterator[Any]:
+def _matches(state: State, pattern: str, text: str, maximum: int = -1) -> Iterator[Any]:
     """Matches that do not overlap; an empty one next to the match before does not count."""
     compiled = _compiled(pattern)
     state.spend(len(text) >> 3)
-    if most == 0:
+    if maximum == 0:
         return
     previous_end, found = -1, 0
     for match in compiled.finditer(_searchable(text)):
@@ -52,7 +52,7 @@ def _matches(state: State, pattern: str, text: str, most: int = -1) -> Iterator[
         if end > start or start != previous_end:
             found += 1
             yield match
-            if found == most:
+            if found == maximum:
                 return
         previous_end = end
 
@@ -89,8 +89,8 @@ def regex_find(state: State, pattern: str, text: str) -> str:
 
 @regexes.add("func(string, string, int) []string", "regexFindAll", stateful=True)
 @regexes.add("func(string, string, int) ([]string, error)", "mustRegexFindAll", stateful=True)
-def regex_find_all(state: State, pattern: str, text: str, most: int) -> Strings:
-    return Strings(match.group() for match in _matches(state, pattern, text, most)) or NilStrings()
+def regex_find_all(state: State, pattern: str, text: str, maximum: int) -> Strings:
+    return Strings(match.group() for match in _matches(state, pattern, text, maximum)) or NilStrings()
 
 
 @regexes.add("func(string, string, string) string", "regexReplaceAll", stateful=True)
@@ -137,16 +137,16 @@ def _expanded(match: Any, replacement: str) -> str:
 
 @regexes.add("func(string, string, int) []string", "regexSplit", stateful=True)
 @regexes.add("func(string, string, int) ([]string, error)", "mustRegexSplit", stateful=True)
-def regex_split(state: State, pattern: str, text: str, most: int) -> Strings:
+def regex_split(state: State, pattern: str, text: str, maximum: int) -> Strings:
     _compiled(pattern)
-    if most == 0:
+    if maximum == 0:
         return NilStrings()
     if pattern and not text:
         return Strings([""])
     parts = Strings()
     begin = end = 0
-    for match in _matches(state, pattern, text, most):
-        if 0 < most == len(parts) + 1:
+    for match in _matches(state, pattern, text, maximum):
+        if 0 < maximum == len(parts) + 1:
             break
         end = match.start()
         if match.end() != 0:

@@ -142,15 +142,15 @@ def _abbreviated(text: str, offset: int, width: int) -> str:
 # --- lists of strings ------------------------------------------------------------------------------------------------
 
 
-def split_text(separator: str, text: str, most: int = -1) -> list[str]:
-    """Go's strings.SplitN: an empty separator gives characters, `most` bounds the number of parts."""
-    if most == 0:
+def split_text(separator: str, text: str, maximum: int = -1) -> list[str]:
+    """Go's strings.SplitN: an empty separator gives characters, `maximum` bounds the number of parts."""
+    if maximum == 0:
         return []
     if separator:
-        return text.split(separator) if most < 0 else text.split(separator, most - 1)
-    if most < 0 or len(text) <= most:
+        return text.split(separator) if maximum < 0 else text.split(separator, maximum - 1)
+    if maximum < 0 or len(text) <= maximum:
         return list(text)
-    return [*text[: most - 1], text[most - 1 :]]
+    return [*text[: maximum - 1], text[maximum - 1 :]]
 
 
 def _numbered(parts: list[str]) -> StringMap:
@@ -163,8 +163,8 @@ def split(state: State, separator: str, text: str) -> StringMap:
 
 
 @strings.add("func(string, int, string) map[string]string", stateful=True)
-def splitn(state: State, separator: str, most: int, text: str) -> StringMap:
-    return _numbered(_counted(state, split_text(separator, text, most)))
+def splitn(state: State, separator: str, maximum: int, text: str) -> StringMap:
+    return _numbered(_counted(state, split_text(separator, text, maximum)))
 
 
 @strings.add("func(string, string) []string", "splitList", stateful=True)

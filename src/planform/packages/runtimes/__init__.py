@@ -3,7 +3,7 @@
 On this machine:
 
 executables    what is run, and how its users want it run
-launching      the command line, surroundings and limits of a process
+launching      the command line, environment and limits of a process
 containers     the same in a container, through runc
 certificates   one identity per revision, of the control plane's authority
 servers        the processes that serve one revision

@@ -35,10 +35,11 @@ class Tally:
         await self._changed.wait()
 
     async def quiet(
-        self, clock: Clock, *, seconds: float, longest: float, interrupt: asyncio.Event | None = None
+        self, clock: Clock, *, seconds: float, max_seconds: float, interrupt: asyncio.Event | None = None
     ) -> bool:
-        """Wait until none was under way for that long, but not longer than `longest`; False if interrupted before."""
-        deadline = clock.monotonic() + longest
+        """Wait until none was under way for that long, but not longer than `max_seconds`; False if interrupted
+        before."""
+        deadline = clock.monotonic() + max_seconds
         while (left := deadline - clock.monotonic()) > 0:
             self._changed.clear()
             limit = left if self.under_way else min(left, seconds)

@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from planform.apiserver.pki import ClientCredential, ServerCredential
-from planform.apiserver.private_files import make_private_directory, write_private
+from planform.apiserver.auth.pki import ClientCredential, ServerCredential
+from planform.apiserver.auth.private_files import make_private_directory, write_private
 from planform.clock import Clock
 from planform.functions.endpoints import ClientTls
 

@@ -61,7 +61,7 @@ class ClusterAuthority:
         self._namespace = namespace
         self._manager = manager
         self._root: _Root | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def is_current(self, data: Mapping[str, Any], names: Sequence[str] = ()) -> bool:
         """Whether a Secret's certificate is of this authority, for these names, and not near its end."""
@@ -76,7 +76,7 @@ class ClusterAuthority:
         )
 
     async def issue_server(self, names: Sequence[str]) -> dict[str, str]:
-        from planform.apiserver import certificates
+        from planform.apiserver.auth import certificates
 
         root, now = await self._authority(), self._clock.now()
         end = min(now + LIFETIME, root.not_after)
@@ -84,7 +84,7 @@ class ClusterAuthority:
         return _data(root.certificate, issued.certificate, issued.key)
 
     async def issue_client(self, user: str) -> dict[str, str]:
-        from planform.apiserver import certificates
+        from planform.apiserver.auth import certificates
 
         root, now = await self._authority(), self._clock.now()
         end = min(now + LIFETIME, root.not_after)
@@ -106,13 +106,13 @@ class ClusterAuthority:
 
     async def _authority(self) -> _Root:
         if self._root is None:
-            async with self._turn:
+            async with self._lock:
                 if self._root is None:
                     self._root = await self._read()
         return self._root
 
     async def _read(self) -> _Root:
-        from planform.apiserver import certificates
+        from planform.apiserver.auth import certificates
 
         async def made() -> dict[str, str]:
             now = self._clock.now()

@@ -7,18 +7,21 @@ from typing import Protocol
 
 from planform.clock import Clock
 from planform.functions.endpoints import Remote
-from planform.functions.errors import FunctionCrashed, FunctionUnavailable
+from planform.functions.errors import FunctionCrashed, FunctionError, FunctionUnavailable
 from planform.functions.runner import FunctionRevision, FunctionRunner
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.packages.runtimes.host import Standing
+from planform.packages.runtimes.host import RuntimeStatus
+from planform.packages.runtimes.launching import without_network
 
 
 class Pods(Protocol):
     """Whoever knows the pods of revisions, and takes none away while a call is counted."""
 
-    def standing(self, revision: str) -> Standing | None: ...
+    def runtime_status(self, revision: str) -> RuntimeStatus | None: ...
 
     def remote(self, revision: str) -> Remote | None: ...
+
+    def why_no_network(self, revision: str) -> str: ...
 
     def calling(self, revision: str) -> AbstractContextManager[None]: ...
 
@@ -35,8 +38,17 @@ class ClusterRunner:
 
     async def run(self, revision: FunctionRevision, request: FunctionRequest, /, *, timeout: float) -> FunctionResponse:
         pods, name = self._pods, revision.name
-        if pods.standing(name) is None:
+        if pods.runtime_status(name) is None:
             return await self._otherwise.run(revision, request, timeout=timeout)
+        try:
+            return without_network(await self._run(revision, request, timeout), pods.why_no_network(name))
+        except FunctionError as error:
+            if why := pods.why_no_network(name):
+                error.detail = f"{error.detail} (it runs without network: {why})"
+            raise
+
+    async def _run(self, revision: FunctionRevision, request: FunctionRequest, timeout: float) -> FunctionResponse:
+        pods, name = self._pods, revision.name
         deadline = self._clock.monotonic() + timeout
         with pods.calling(name):
             await pods.answering(name, timeout)

@@ -1,7 +1,8 @@
 """Containers through runc, without a daemon and without rights: root inside is the user of the control plane outside.
 
 The image's files lie unpacked in a directory and are mounted read-only. The container shares the network of this
-machine, as its server is called over the loopback; one that runs to completion has none.
+machine, as its server is called over the loopback; one that shall have no network can be called there and opens no
+connection. One that runs to completion has none at all.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from typing import Final
 import orjson
 
 from planform.api.kinds import Object
-from planform.apiserver.private_files import make_private_directory, write_private
+from planform.apiserver.auth.private_files import make_private_directory, write_private
+from planform.packages.runtimes.container_calls import can_filter_calls, refused_calls
 from planform.packages.runtimes.executables import NotRunnable
 from planform.packages.runtimes.launching import (
     SERVER_LIMITS,
-    WEBHOOK_PORT,
     Launch,
     Wanted,
-    provider_surroundings,
-    surroundings,
+    environment_of,
+    provider_environment_of,
+    why_no_network,
 )
 from planform.sandbox import Isolation
 
@@ -39,6 +41,12 @@ def find_runc() -> str | None:
     return shutil.which("runc")
 
 
+def is_filtered() -> bool:
+    """Whether containers have a filter of calls here. Waits for a program, the first time."""
+    runc = find_runc()
+    return runc is not None and can_filter_calls(runc)
+
+
 def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory: Path, replica: int) -> Launch:
     """A function in a container, serving at this port of the loopback, or a provider; writes its bundle.
 
@@ -48,13 +56,13 @@ def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory
         flags = wanted.settings.args
         mounts = [bound(wanted.kubeconfig.parent, _ACCOUNT), bound(certificates, CERTIFICATES), *resolving()]
         environment = {
-            **surroundings(wanted),
-            **provider_surroundings(wanted, f"{_ACCOUNT}/{wanted.kubeconfig.name}", CERTIFICATES),
+            **environment_of(wanted),
+            **provider_environment_of(wanted, f"{_ACCOUNT}/{wanted.kubeconfig.name}", CERTIFICATES),
         }
     else:
         flags = (*wanted.settings.args, f"--address=127.0.0.1:{port}", f"--tls-certs-dir={CERTIFICATES}")
         mounts = [bound(certificates, CERTIFICATES), *resolving()]
-        environment = {**surroundings(wanted), "TLS_SERVER_CERTS_DIR": CERTIFICATES}
+        environment = {**environment_of(wanted), "TLS_SERVER_CERTS_DIR": CERTIFICATES}
     bundle = _write_bundle(
         wanted,
         directory / f"bundle-{replica}",
@@ -75,7 +83,7 @@ def container_launch(wanted: Wanted, *, port: int, certificates: Path, directory
             memory=wanted.settings.memory or SERVER_LIMITS.memory,
             cpus=wanted.settings.cpus,
             only_loopback=wanted.kubeconfig is not None,
-            loopback_ports=((WEBHOOK_PORT, port),) if wanted.kubeconfig is not None else (),
+            loopback_ports=((wanted.settings.webhook_port, port),) if wanted.kubeconfig is not None else (),
         ),
         Isolation.LIMITS_ONLY,
         (*runc, "delete", "--force", name),
@@ -97,7 +105,7 @@ def leftover_containers(runtimes: Path) -> Iterator[Sequence[str]]:
 def oneshot_bundle(wanted: Wanted, directory: Path) -> Path:
     """The bundle of a container that is run once for each call."""
     command = (*wanted.executable.entrypoint, *wanted.settings.args)
-    return _write_bundle(wanted, directory / "bundle", command, surroundings(wanted), [], network=False)
+    return _write_bundle(wanted, directory / "bundle", command, environment_of(wanted), [], network=False)
 
 
 def oneshot_commands(directory: Path, bundle: Path, name: str) -> tuple[Sequence[str], Sequence[str]]:
@@ -129,6 +137,8 @@ def _write_bundle(
 ) -> Path:
     if not wanted.executable.entrypoint:
         raise NotRunnable("the package does not say which program to run: its image has no entrypoint")
+    if (cut_off := why_no_network(wanted)) and network and not is_filtered():
+        raise NotRunnable(f"the network cannot be taken from it, as this runc was built without seccomp: {cut_off}")
     config = container_config(
         wanted.executable.root,
         command,
@@ -137,6 +147,10 @@ def _write_bundle(
         name=wanted.revision,
         directory=wanted.executable.working_directory,
         network=network,
+        filtered=is_filtered(),
+        # Providers may run plugins of theirs, which they speak to by such sockets.
+        unix_sockets=not network or wanted.kubeconfig is not None,
+        connects=not cut_off,
     )
     return write_bundle(bundle, config)
 
@@ -158,10 +172,17 @@ def container_config(
     directory: str = "",
     network: bool = False,
     writable: bool = False,
-    most_memory: int | None = None,
+    max_memory: int | None = None,
+    unix_sockets: bool = True,
+    connects: bool = True,
+    filtered: bool = False,
 ) -> Object:
-    """What runc has to know of a container; `writable` lets it change the files of its root."""
-    limits = [{"type": "RLIMIT_DATA", "hard": most_memory, "soft": most_memory}] if most_memory is not None else []
+    """What runc has to know of a container; `writable` lets it change the files of its root.
+
+    `filtered` refuses calls of the kernel, for a runc that can; with `unix_sockets` false those sockets, and with
+    `connects` false to open connections.
+    """
+    limits = [{"type": "RLIMIT_DATA", "hard": max_memory, "soft": max_memory}] if max_memory is not None else []
     return {
         "ociVersion": "1.0.2",
         "process": {
@@ -191,6 +212,7 @@ def container_config(
             "gidMappings": [{"containerID": 0, "hostID": os.getgid(), "size": 1}],
             "maskedPaths": list(_MASKED),
             "readonlyPaths": list(_READ_ONLY),
+            **({"seccomp": refused_calls(unix_sockets=unix_sockets, connects=connects)} if filtered else {}),
         },
     }
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from planform.api.kinds import GroupVersionKind, Object
+from planform.api.metadata import uid_of
 from planform.api.names import SECRET
 from planform.packages.runtimes.executables import RUNTIME_CONTAINER
 
@@ -41,7 +42,7 @@ STARTING: Final = "its pods are being started"
 _USER: Final = 2000
 _SERVER_CERTS: Final = "/tls/server"
 _CLIENT_CERTS: Final = "/tls/client"
-_LONGEST_NAME: Final = 63
+_MAX_NAME_LENGTH: Final = 63
 _SPARE_SECONDS: Final = 30
 
 
@@ -61,6 +62,8 @@ class Deployed:
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    why_no_network: str = ""
+    """Who decided that its pods open no connections; empty if they may."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -96,7 +99,7 @@ class Deployed:
         if not given:
             return self.revision
         suffix = self.revision.rpartition("-")[2]
-        return f"{given[: _LONGEST_NAME - 1 - len(suffix)].rstrip('-')}-{suffix}"
+        return f"{given[: _MAX_NAME_LENGTH - 1 - len(suffix)].rstrip('-')}-{suffix}"
 
 
 def server_name(service: str, namespace: str) -> str:
@@ -113,6 +116,14 @@ def objects_of(wanted: Deployed, namespace: str, *, certificate: str, drain_seco
     made.append(_deployment(wanted, certificate, drain_seconds))
     for obj in made:
         obj["metadata"]["namespace"] = namespace
+    return made
+
+
+def deployment_of(wanted: Deployed, namespace: str, *, replicas: int) -> Object:
+    """The Deployment alone, with so many pods, whatever the configuration says."""
+    made = _deployment(wanted, "", 0)
+    made["metadata"]["namespace"] = namespace
+    made["spec"]["replicas"] = replicas
     return made
 
 
@@ -139,8 +150,8 @@ def unavailable(deployment: Mapping[str, Any], *, some_serve: bool = False) -> s
         *([progressing] if progressing.get("status") == "False" else []),
         available,
     ]
-    said = next((str(each["message"]) for each in wrong if each.get("message")), "")
-    return f"its Deployment is not available: {said}" if said else STARTING
+    message = next((str(each["message"]) for each in wrong if each.get("message")), "")
+    return f"its Deployment is not available: {message}" if message else STARTING
 
 
 def stamped(obj: Object) -> Object:
@@ -153,7 +164,7 @@ def stamped(obj: Object) -> Object:
 
 def identified(obj: Object, present: Mapping[str, Any] | None) -> Object:
     """The object as it is sent to replace the present one: that one and no namesake."""
-    return obj if present is None else {**obj, "metadata": {**obj["metadata"], "uid": present["metadata"]["uid"]}}
+    return obj if present is None else {**obj, "metadata": {**obj["metadata"], "uid": uid_of(present)}}
 
 
 def covers(live: Any, wanted: Any) -> bool:
@@ -194,12 +205,13 @@ def _service(wanted: Deployed) -> Object:
 
 
 def _network_policy(wanted: Deployed) -> Object:
+    """Who may call its pods; a policy for egress without a rule also lets them call nobody."""
     return {
         **_kind(NETWORK_POLICY),
         "metadata": _about(wanted, wanted.revision),
         "spec": {
             "podSelector": {"matchLabels": wanted.labels},
-            "policyTypes": ["Ingress"],
+            "policyTypes": ["Ingress", "Egress"] if wanted.why_no_network else ["Ingress"],
             "ingress": [
                 {
                     "from": [{"podSelector": {"matchLabels": dict(CALLER_LABELS)}}],
@@ -226,7 +238,8 @@ def _deployment(wanted: Deployed, certificate: str, drain_seconds: int) -> Objec
     template = spec.setdefault("template", {})
     about = template.setdefault("metadata", {})
     about["labels"] = {**(about.get("labels") or {}), **wanted.labels}
-    about["annotations"] = {**(about.get("annotations") or {}), CERTIFICATE_ANNOTATION: certificate}
+    started_with = {CERTIFICATE_ANNOTATION: certificate} if certificate else {}
+    about["annotations"] = {**(about.get("annotations") or {}), **started_with}
     if wanted.provider:
         scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}
         about["annotations"] = {**scraped, **about["annotations"]}

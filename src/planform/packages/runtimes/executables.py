@@ -13,14 +13,18 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Object
+from planform.apimachinery.quantity import parse_quantity
 from planform.errors import PlanformError
-from planform.machinery.quantity import parse_quantity
 
 RUNTIME_CONTAINER: Final = "package-runtime"
+WEBHOOK_PORT: Final = 9443
+"""Where providers serve webhooks, and functions their calls, in a pod of their own."""
+_WEBHOOK: Final = "webhook"
 _PYTHONS: Final = ("python", "python3")
 _ROOT: Final = "{root}"
-_MOST_REPLICAS: Final = 32
+_MAX_REPLICAS: Final = 32
 NETWORK_ANNOTATION: Final = "planform.dev/function-network"
 """Of a DeploymentRuntimeConfig: `host` or `none`, whatever `--function-network` says."""
 NO_SHARE: Final = "resources.limits.cpu (no cgroup is ours to divide; limit the service that planform runs as)"
@@ -107,6 +111,8 @@ class RuntimeSettings:
     cpus: float | None = None
     network: str = ""
     """`host` or `none`; empty for what the control plane has for all."""
+    webhook_port: int = WEBHOOK_PORT
+    """Where a provider serves webhooks: the port that is named so."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
     def remark(self, *, shares_cpu: bool) -> str:
@@ -123,8 +129,8 @@ class RuntimeSettings:
         containers: Sequence[Object] = pod.get("containers") or ()
         runtime = next((each for each in containers if each.get("name") == RUNTIME_CONTAINER), {})
         replicas = spec.get("replicas", 1)
-        if not isinstance(replicas, int) or not 0 <= replicas <= _MOST_REPLICAS:
-            raise NotRunnable(f"a runtime configuration may ask for 0 to {_MOST_REPLICAS} replicas, not {replicas!r}")
+        if not isinstance(replicas, int) or not 0 <= replicas <= _MAX_REPLICAS:
+            raise NotRunnable(f"a runtime configuration may ask for 0 to {_MAX_REPLICAS} replicas, not {replicas!r}")
         variables = runtime.get("env") or ()
         ignored = [
             *_ignored_of_container(runtime, variables),
@@ -139,7 +145,8 @@ class RuntimeSettings:
             tuple((str(each["name"]), str(each.get("value") or "")) for each in variables if "valueFrom" not in each),
             _memory(runtime),
             _cpus(runtime),
-            _network(config or {}),
+            network_in(config or {}),
+            _webhook_port(runtime),
             tuple(ignored),
         )
 
@@ -164,8 +171,17 @@ def _cpus(runtime: Mapping[str, Any]) -> float | None:
         raise NotRunnable(f"the CPU limit {limit!r} of the runtime configuration is no quantity") from error
 
 
-def _network(config: Mapping[str, Any]) -> str:
-    given = ((config.get("metadata") or {}).get("annotations") or {}).get(NETWORK_ANNOTATION, "")
+def _webhook_port(runtime: Mapping[str, Any]) -> int:
+    named = [each.get("containerPort") for each in runtime.get("ports") or () if each.get("name") == _WEBHOOK]
+    port = named[0] if named else WEBHOOK_PORT
+    if not isinstance(port, int) or not 0 < port < 1 << 16:
+        raise NotRunnable(f"the port {_WEBHOOK} of the runtime configuration must be from 1 to 65535, not {port!r}")
+    return port
+
+
+def network_in(config: Mapping[str, Any]) -> str:
+    """What a DeploymentRuntimeConfig says of the network; empty if nothing. Raises NotRunnable."""
+    given = annotations_of(config).get(NETWORK_ANNOTATION, "")
     if given not in ("", "host", "none"):
         raise NotRunnable(
             f"the annotation {NETWORK_ANNOTATION} of the runtime configuration is host or none, not {given}"
@@ -174,7 +190,9 @@ def _network(config: Mapping[str, Any]) -> str:
 
 
 def _ignored_of_container(runtime: Mapping[str, Any], variables: Iterable[Object]) -> Iterator[str]:
-    yield from _others(runtime, "name", "args", "env", "resources")
+    yield from _others(runtime, "name", "args", "env", "resources", "ports")
+    if any(each.get("name") != _WEBHOOK for each in runtime.get("ports") or ()):
+        yield f"ports beside {_WEBHOOK}"
     if any("valueFrom" in each for each in variables):
         yield "env.valueFrom"
     resources = runtime.get("resources") or {}

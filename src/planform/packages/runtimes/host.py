@@ -1,4 +1,4 @@
-"""Runs the revisions that shall run: starts them, hands over to another way of running them, drains and stops them.
+"""Runs the revisions that shall run: starts them, replaces them by another way of running them, drains and stops them.
 
 One task looks after each revision. Told another way to run it (other arguments, another certificate), it starts the new
 processes beside the old ones, moves callers over once these answer, and has the old ones stopped after their own last
@@ -18,18 +18,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from planform.api.names import SYSTEM_NAMESPACE
-from planform.apiserver.private_files import make_private_directory
-from planform.apiserver.webhook_calls import Endpoint
+from planform.apiserver.admission.webhook_calls import Endpoint
+from planform.apiserver.auth.private_files import make_private_directory
 from planform.clock import Clock
 from planform.errors import PlanformError
 from planform.functions.endpoints import Remote
 from planform.functions.errors import FunctionCrashed, FunctionError, FunctionTimedOut, FunctionUnavailable
 from planform.functions.runner import FunctionRevision, FunctionRunner
-from planform.functions.values import FunctionRequest, FunctionResponse, Result, Severity
+from planform.functions.values import FunctionRequest, FunctionResponse
 from planform.packages.runtimes.calls import Tally, first_of
 from planform.packages.runtimes.certificates import RevisionCertificates
-from planform.packages.runtimes.containers import leftover_containers
-from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, WEBHOOK_PORT, Wanted, remark_of, why_no_network
+from planform.packages.runtimes.containers import is_filtered, leftover_containers
+from planform.packages.runtimes.executables import WEBHOOK_PORT
+from planform.packages.runtimes.launching import (
+    CLEAN_UP_LIMITS,
+    Wanted,
+    remark_of,
+    why_no_network,
+    without_network,
+)
 from planform.packages.runtimes.listeners import Listeners, OnChange
 from planform.packages.runtimes.logs import Logs, logs_directory
 from planform.packages.runtimes.servers import Servers, Spares
@@ -41,29 +48,31 @@ if TYPE_CHECKING:
 
 ONESHOT_ENDPOINT: Final = "oneshot:"
 _TRY_AGAIN: Final = 30.0
-_LONGEST_SLEEP: Final = 86_400.0
+_MAX_SLEEP: Final = 86_400.0
 _PATIENCE: Final = 3.0
 _HEARSAY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """How long a revision that is let go still runs, in seconds: until no call was under way for `quiet`, and not
-    longer than `longest`. A pipeline may have chosen it a moment ago and call it a moment later."""
+    """How long a released revision still runs, in seconds: until no call was under way for `quiet`, and not
+    longer than `max_seconds`. A pipeline may have chosen it a moment ago and call it a moment later."""
 
     quiet: float = 2.0
-    longest: float = 120.0
+    max_seconds: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RuntimeStatus:
     """How a revision is doing. `endpoint` is for statuses. While it does not serve, `problem` says why; one that serves
-    has a problem if it cannot be run the way that is wanted now. `remark` is what to know though nothing is wrong."""
+    has a problem if it cannot be run the way that is wanted now. `failed` says that it ended by itself or cannot be
+    started, rather than being on its way. `remark` is what to know though nothing is wrong."""
 
     endpoint: str = ""
     ready: bool = False
     problem: str = ""
     remark: str = ""
+    failed: bool = False
 
 
 @dataclass(eq=False)
@@ -80,20 +89,24 @@ class _Hosted:
     retiring: set[asyncio.Task[None]] = field(default_factory=set)
     """The ends of processes that were replaced."""
     problem: str = "it is being started"
+    failed: bool = False
+    """Whether it cannot be started as it is wanted."""
     forgotten: bool = False
-    told: Standing | None = None
+    reported: RuntimeStatus | None = None
 
-    def standing(self) -> Standing:
+    def runtime_status(self) -> RuntimeStatus:
         remark = remark_of(self.wanted) if self.wanted is not None else ""
         if isinstance(self.serving, Servers):
             ready = self.serving.ready
             problem = "" if ready else self.serving.problem
             if ready and self.coming is not None and self.coming.is_failing:
                 problem = f"as it shall run now, {self.coming.problem}; what ran before still serves"
-            return Standing(self.serving.target, ready, problem, remark)
+            return RuntimeStatus(self.serving.target, ready, problem, remark, self.serving.is_failing)
         if self.serving is not None:
-            return Standing(ONESHOT_ENDPOINT, ready=True, remark=remark)
-        return Standing(problem=self.coming.problem if self.coming is not None else self.problem, remark=remark)
+            return RuntimeStatus(ONESHOT_ENDPOINT, ready=True, remark=remark)
+        if self.coming is not None:
+            return RuntimeStatus(problem=self.coming.problem, remark=remark, failed=self.coming.is_failing)
+        return RuntimeStatus(problem=self.problem, remark=remark, failed=self.failed)
 
 
 class RuntimeHost:
@@ -136,7 +149,7 @@ class RuntimeHost:
 
     # -- what is told
 
-    def ensure(self, wanted: Wanted) -> Standing:
+    def ensure(self, wanted: Wanted) -> RuntimeStatus:
         """Have this revision run, and run this way; gives how it is doing now. Cheap if it does already."""
         hosted = self._hosted.get(wanted.revision)
         if hosted is None:
@@ -146,7 +159,7 @@ class RuntimeHost:
             hosted.forgotten = False
             hosted.changed.set()
         hosted.wanted = wanted  # also if it is equal: what does not apply may be something else
-        return hosted.standing()
+        return hosted.runtime_status()
 
     def release(self, revision: str) -> None:
         """Stop this revision once its calls have ended. Subscribers hear when that is done."""
@@ -173,10 +186,10 @@ class RuntimeHost:
 
     # -- what is known
 
-    def standing(self, revision: str) -> Standing | None:
+    def runtime_status(self, revision: str) -> RuntimeStatus | None:
         """None if it does not run and is not being started or drained."""
         hosted = self._hosted.get(revision)
-        return None if hosted is None else hosted.standing()
+        return None if hosted is None else hosted.runtime_status()
 
     def remote(self, revision: str) -> Remote | None:
         """Where it is called; None if it does not serve (yet), or is run for each call."""
@@ -198,10 +211,6 @@ class RuntimeHost:
                 return Endpoint("127.0.0.1", int(servers.target.partition(",")[0].rpartition(":")[2]))
         return None
 
-    def runs_oneshot(self, revision: str) -> bool:
-        hosted = self._hosted.get(revision)
-        return hosted is not None and hosted.serving is not None and not isinstance(hosted.serving, Servers)
-
     def pids(self, revision: str) -> list[int]:
         """The leaders of its process groups."""
         hosted = self._hosted.get(revision)
@@ -215,7 +224,7 @@ class RuntimeHost:
         return hosted.serving.spare_pid if hosted is not None and isinstance(hosted.serving, Servers) else None
 
     def subscribe(self, callback: OnChange) -> Callable[[], None]:
-        """Tell `callback` each revision whose standing is another; gives what ends that."""
+        """Tell `callback` each revision whose runtime status changed; gives what ends that."""
         return self._listeners.add(callback)
 
     # -- calls
@@ -234,10 +243,12 @@ class RuntimeHost:
         return task
 
     async def _keep(self, revision: str, hosted: _Hosted) -> None:
-        """Look after a revision until it is let go and has come to its end."""
+        """Look after a revision until it is released and has ended."""
         async with AsyncExitStack() as running:
             way: object = None
             while True:
+                # Cleared before `wanted` is read: what is wanted from here on sets it again and ends the wait below.
+                # The other way round, a change between the two would be slept through.
                 hosted.changed.clear()
                 wanted = hosted.wanted
                 if wanted is None:
@@ -254,22 +265,28 @@ class RuntimeHost:
                     await self._refresh_caller(hosted)
                     limit = self._seconds_to_renewal(revision)
                 except (PlanformError, OSError) as error:
-                    hosted.problem = str(error)
+                    hosted.problem, hosted.failed = str(error), True
                     limit = _TRY_AGAIN
-                self._tell(revision)
+                self._notify(revision)
                 await self._wait(hosted.changed, limit)
+            # Callers are sent away before the processes end, which leaving this block does.
             hosted.serving = None
+        # The entry goes last: whoever wants the revision again finds it until then, and no second keeper starts on the
+        # same directory and ports.
         await _ended(hosted.retiring)
         del self._hosted[revision]
         if hosted.forgotten:
             self.forget(revision)
-        self._tell(revision)
+        self._notify(revision)
 
     async def _start(self, wanted: Wanted, hosted: _Hosted, running: AsyncExitStack) -> bool:
         """Move callers to processes that run this way; False if something else is wanted before these answer."""
         directory = self._directory / "runtimes" / wanted.revision
         make_private_directory(directory)
+        if wanted.executable.way.is_container:
+            await asyncio.to_thread(is_filtered)  # which is known from then on
         if wanted.kubeconfig is not None:
+            # A provider, unlike a function, acts by itself: two generations at once would both write. So no overlap.
             await running.aclose()
             hosted.serving = None
         before = hosted.serving
@@ -284,10 +301,12 @@ class RuntimeHost:
                 await attempt.enter_async_context(fresh)
                 if not await self._come_up(wanted, hosted, fresh):
                     return False
+                # No wait from here to the end of the block: a cancellation would find both generations in neither
+                # stack, and their processes would outlive the host.
                 hosted.serving = fresh
                 previous = running.pop_all()
                 running.push_async_exit(attempt.pop_all())
-        self._tell(wanted.revision)
+        self._notify(wanted.revision)
         if isinstance(before, Servers):
             earlier = set(hosted.retiring)
             task = self._keeper(self._retire(before, previous), f"end what ran {wanted.revision}")
@@ -299,10 +318,10 @@ class RuntimeHost:
     async def _come_up(self, wanted: Wanted, hosted: _Hosted, fresh: Servers) -> bool:
         """Wait until these answer; False if something else is wanted before that."""
         hosted.coming = fresh
-        self._tell(wanted.revision)
+        self._notify(wanted.revision)
         try:
             while not fresh.ready and fresh.replicas:
-                if await self._wait(hosted.changed, _LONGEST_SLEEP) and hosted.wanted != wanted:
+                if await self._wait(hosted.changed, _MAX_SLEEP) and hosted.wanted != wanted:
                     return False
                 hosted.changed.clear()
             return True
@@ -312,7 +331,7 @@ class RuntimeHost:
     async def _retire(self, servers: Servers, running: AsyncExitStack) -> None:
         """Stop processes that were replaced, once they have answered their last call."""
         async with running:
-            await servers.calls.quiet(self._clock, seconds=self._draining.quiet, longest=self._draining.longest)
+            await servers.calls.quiet(self._clock, seconds=self._draining.quiet, max_seconds=self._draining.max_seconds)
 
     async def _refresh_caller(self, hosted: _Hosted) -> None:
         """Show the function our newest certificate; calls under way end with the one they began with."""
@@ -322,10 +341,11 @@ class RuntimeHost:
     def _on_replica(self, revision: str) -> None:
         hosted = self._hosted.get(revision)
         if hosted is not None:
+            # A new event for every change: who waits for the next one must not be woken by this one again.
             hosted.news.set()
             hosted.news = asyncio.Event()
             hosted.changed.set()
-            self._tell(revision)
+            self._notify(revision)
 
     async def _answering(self, hosted: _Hosted, seconds: float) -> None:
         """Wait until one of its processes answers, if all of them are just coming back, but not longer than that."""
@@ -345,8 +365,10 @@ class RuntimeHost:
 
     async def _drained(self, hosted: _Hosted) -> bool:
         """Wait for the end of its calls; False if it is wanted again before that."""
-        quiet, longest = self._draining.quiet, self._draining.longest
-        while not await hosted.calls.quiet(self._clock, seconds=quiet, longest=longest, interrupt=hosted.changed):
+        quiet, max_seconds = self._draining.quiet, self._draining.max_seconds
+        while not await hosted.calls.quiet(
+            self._clock, seconds=quiet, max_seconds=max_seconds, interrupt=hosted.changed
+        ):
             if hosted.wanted is not None:
                 return False
             hosted.changed.clear()  # one of its processes ended, which is no reason to go on
@@ -359,16 +381,16 @@ class RuntimeHost:
         due = self._certificates.renewal_of(revision)
         if due is None:
             return _TRY_AGAIN
-        return min(max((due - self._clock.now()).total_seconds(), 1.0), _LONGEST_SLEEP)
+        return min(max((due - self._clock.now()).total_seconds(), 1.0), _MAX_SLEEP)
 
-    def _tell(self, revision: str) -> None:
+    def _notify(self, revision: str) -> None:
         hosted = self._hosted.get(revision)
-        standing = hosted.standing() if hosted is not None else None
+        runtime_status = hosted.runtime_status() if hosted is not None else None
         if hosted is not None:
-            if hosted.told == standing:
+            if hosted.reported == runtime_status:
                 return
-            hosted.told = standing
-        self._listeners.tell(revision)
+            hosted.reported = runtime_status
+        self._listeners.notify(revision)
 
 
 def service_names(provider: str) -> tuple[str, ...]:
@@ -390,9 +412,10 @@ class _HostedRunner:
             if hosted.serving is None:
                 raise FunctionUnavailable("it is being started", revision=revision)
             try:
-                return self._explained(hosted, await self._run(hosted, revision, request, timeout))
+                response = await self._run(hosted, revision, request, timeout)
             except FunctionError as error:
                 raise self._named(hosted, error) from error.__cause__
+        return without_network(response, why_no_network(hosted.wanted) if hosted.wanted is not None else "")
 
     async def _run(
         self, hosted: _Hosted, revision: FunctionRevision, request: FunctionRequest, timeout: float
@@ -420,12 +443,6 @@ class _HostedRunner:
         if found := "; ".join(filter(None, causes)):
             error.detail = f"{error.detail} ({found})"
         return error
-
-    def _explained(self, hosted: _Hosted, response: FunctionResponse) -> FunctionResponse:
-        """A fatal result of a function without network says that it has none, as that may be why."""
-        if response.fatal is not None and hosted.wanted is not None and (why := why_no_network(hosted.wanted)):
-            response.results.append(Result(Severity.WARNING, f"the function runs without network: {why}"))
-        return response
 
     async def _call(
         self, hosted: _Hosted, revision: FunctionRevision, request: FunctionRequest, deadline: float

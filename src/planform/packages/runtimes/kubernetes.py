@@ -2,7 +2,7 @@
 
 One controller brings what is missing or other than wanted, and writes nothing when all is there. A revision serves
 when its Deployment is available and its pods are found; an older one serves until then, since it is deactivated only
-after that. One that is let go is taken away when no call has been under way for a while; other replicas of the control
+after that. One that is released is removed when no call has been under way for a while; other replicas of the control
 plane may be in the middle of one, so its pods go on serving as long as a call may take.
 
 What is known of pods is known from watches alone, so that a replica which does not write can call all the same.
@@ -19,9 +19,11 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.metadata import labels_of, name_of, resource_version_of
 from planform.api.names import SECRET, SYSTEM_NAMESPACE
-from planform.client.informer import Change, ObjectKey, version_number
+from planform.client.informer import InformerEvent, ObjectKey, version_number
 from planform.client.protocol import Client, Propagation
 from planform.clock import Clock
 from planform.errors import NotFound, PlanformError
@@ -48,17 +50,17 @@ from planform.packages.runtimes.deployments import (
     stamped,
     unavailable,
 )
-from planform.packages.runtimes.host import Draining, Standing
+from planform.packages.runtimes.host import Draining, RuntimeStatus
 from planform.packages.runtimes.listeners import Listeners, OnChange
 from planform.packages.runtimes.serving_pods import Reach, ServingPods
 from planform.reconcile.controller import Controller, Result
-from planform.reconcile.plane import Plane
+from planform.reconcile.manager import Manager
 from planform.reconcile.sources import Source, Subscription
 
 NAME: Final = "runtimes"
 MANAGER: Final = "pkg.crossplane.io/runtime"
 _PATIENCE: Final = 3.0
-_LONGEST_WAIT: Final = 86_400.0
+_MAX_WAIT: Final = 86_400.0
 
 
 class MakeController(Protocol):
@@ -69,7 +71,7 @@ class MakeController(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterRuntime:
-    """How revisions run in a cluster: where, how long one that is let go goes on, and how its pods are reached."""
+    """How revisions run in a cluster: where, how long a released one goes on, and how its pods are reached."""
 
     namespace: str = SYSTEM_NAMESPACE
     draining: Draining = field(default_factory=Draining)
@@ -88,10 +90,10 @@ class _Known:
     problem: str = ""
     calls: int = 0
     called: float = 0.0
-    let_go: float | None = None
+    released_at: float | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced by another one, when its pods are others."""
-    told: Standing | None = None
+    reported: RuntimeStatus | None = None
 
 
 class KubernetesHost:
@@ -100,21 +102,21 @@ class KubernetesHost:
     def __init__(
         self,
         client: Client,
-        plane: Plane,
+        manager: Manager,
         runtime: ClusterRuntime,
         *,
         clock: Clock,
         rng: Random,
     ) -> None:
         self._client = client
-        self._plane = plane
+        self._manager = manager
         self._clock = clock
         self._draining = runtime.draining
         self.namespace = namespace = runtime.namespace
         self._authority = ClusterAuthority(client, clock=clock, namespace=namespace, manager=MANAGER)
         self._pods = ServingPods(
             client,
-            plane,
+            manager,
             self._on_pods,
             self._on_caller,
             clock=clock,
@@ -132,7 +134,9 @@ class KubernetesHost:
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._pods)
         for kind in KINDS:
-            subscription = self._plane.subscribe(kind, self._on_object, namespace=self.namespace, labels=REVISION_LABEL)
+            subscription = self._manager.subscribe(
+                kind, self._on_object, namespace=self.namespace, labels=REVISION_LABEL
+            )
             self._subscriptions.append(subscription)
             self._stack.callback(subscription.close)
         return self
@@ -146,7 +150,7 @@ class KubernetesHost:
         """Do from now on what `ensure` and `release` say; of several replicas, one does."""
         controller = make(NAME, self.reconcile)
         sources = [Source(kind, _to_revision, self.namespace, REVISION_LABEL) for kind in KINDS]
-        if self._plane.start(controller, sources):
+        if self._manager.start(controller, sources):
             self._controller = controller
             for revision in self._known:
                 self._look(revision)
@@ -159,19 +163,19 @@ class KubernetesHost:
 
     # -- what is told
 
-    def ensure(self, wanted: Deployed) -> Standing:
+    def ensure(self, wanted: Deployed) -> RuntimeStatus:
         """Have this revision run, and run this way; gives how it is doing now. Cheap if it does already."""
         known = self._known.setdefault(wanted.revision, _Known())
         if known.wanted != wanted:
-            known.wanted, known.released, known.let_go = wanted, False, None
+            known.wanted, known.released, known.released_at = wanted, False, None
             self._look(wanted.revision)
-        return self.standing(wanted.revision) or Standing(problem=STARTING)
+        return self.runtime_status(wanted.revision) or RuntimeStatus(problem=STARTING)
 
     def release(self, revision: str) -> None:
         """Take this revision away once its calls have ended. Subscribers hear when that is done."""
         known = self._known.setdefault(revision, _Known())
         if not known.released:
-            known.wanted, known.released, known.let_go = None, True, self._clock.monotonic()
+            known.wanted, known.released, known.released_at = None, True, self._clock.monotonic()
             self._look(revision)
 
     def forget(self, revision: str) -> None:
@@ -180,29 +184,35 @@ class KubernetesHost:
 
     # -- what is known
 
-    def standing(self, revision: str) -> Standing | None:
+    def runtime_status(self, revision: str) -> RuntimeStatus | None:
         """None if nothing of it is there and nothing is wanted."""
         known = self._known.get(revision)
         if known is None:
             return None
         deployment = _one(known, DEPLOYMENT)
         if deployment is None:
-            return None if known.wanted is None else Standing(problem=known.problem or STARTING)
+            failed = bool(known.problem)
+            return None if known.wanted is None else RuntimeStatus(problem=known.problem or STARTING, failed=failed)
         service = _one(known, SERVICE)
-        endpoint = "" if service is None else _endpoint(service["metadata"]["name"], self.namespace)
+        endpoint = "" if service is None else _endpoint(name_of(service), self.namespace)
         if known.wanted is not None and known.wanted.provider:
             problem = unavailable(deployment)
-            return Standing(endpoint, not problem, known.problem or problem)
+            return RuntimeStatus(endpoint, not problem, known.problem or problem, failed=bool(known.problem))
         found = self._pods.remote(revision) is not None
         problem = unavailable(deployment, some_serve=found) or ("" if found else "none of its pods is found yet")
-        return Standing(endpoint, not problem, known.problem or problem)
+        return RuntimeStatus(endpoint, not problem, known.problem or problem, failed=bool(known.problem))
 
     def remote(self, revision: str) -> Remote | None:
         """Where it is called; None if none of its pods serves."""
         return self._pods.remote(revision)
 
+    def why_no_network(self, revision: str) -> str:
+        """Who decided that its pods open no connections; empty if they may, or if nobody here runs it."""
+        known = self._known.get(revision)
+        return known.wanted.why_no_network if known is not None and known.wanted is not None else ""
+
     def subscribe(self, callback: OnChange) -> Callable[[], None]:
-        """Tell `callback` each revision whose standing is another; gives what ends that."""
+        """Tell `callback` each revision whose runtime status changed; gives what ends that."""
         return self._listeners.add(callback)
 
     # -- calls
@@ -236,37 +246,37 @@ class KubernetesHost:
         """The certificate of the authority that signs for all that runs in the cluster, in PEM."""
         return await self._authority.certificate()
 
-    def _on_object(self, change: Change) -> None:
+    def _on_object(self, change: InformerEvent) -> None:
         obj = change.object
         key = gvk_of(obj), change.key.name
         if change.type == "DELETED":
             for revision, known in list(self._known.items()):
                 if known.objects.pop(key, None) is not None:
                     known.gone[key] = _version(obj)
-                    self._tell(revision)
+                    self._notify(revision)
                     self._forget_if_gone(revision, known)
             return
         self._note(obj)
 
     def _note(self, obj: Object) -> None:
         """Keep what is read of an object later on, unless a newer one is known."""
-        revision = (obj["metadata"].get("labels") or {}).get(REVISION_LABEL)
+        revision = labels_of(obj).get(REVISION_LABEL)
         if not revision:
             return
         known = self._known.setdefault(str(revision), _Known())
-        key = gvk_of(obj), str(obj["metadata"]["name"])
+        key = gvk_of(obj), name_of(obj)
         before = known.objects.get(key)
         newest = known.gone.get(key, 0) if before is None else _version(before)
         if newest > _version(obj):  # the answer to a write may come after what was watched since
             return
         known.objects[key] = _kept(obj)
-        self._tell(str(revision))
+        self._notify(str(revision))
 
     def _on_pods(self, revision: str) -> None:
         known = self._known.setdefault(revision, _Known())
         known.news.set()
         known.news = asyncio.Event()
-        self._tell(revision)
+        self._notify(revision)
         self._forget_if_gone(revision, known)
 
     def _forget_if_gone(self, revision: str, known: _Known) -> None:
@@ -282,13 +292,13 @@ class KubernetesHost:
         if self._controller is not None:
             self._controller.queue.add(ObjectKey("", revision))
 
-    def _tell(self, revision: str) -> None:
+    def _notify(self, revision: str) -> None:
         known = self._known[revision]
-        standing = self.standing(revision)
-        if known.told == standing:
+        runtime_status = self.runtime_status(revision)
+        if known.reported == runtime_status:
             return
-        known.told = standing
-        self._listeners.tell(revision)
+        known.reported = runtime_status
+        self._listeners.notify(revision)
 
     # -- what is done
 
@@ -305,12 +315,12 @@ class KubernetesHost:
         except PlanformError as error:
             if not error.retryable:  # what may pass by itself is nothing for users to read
                 known.problem = error.message
-                self._tell(key.name)
+                self._notify(key.name)
             raise
         known.problem = ""
-        self._tell(key.name)
+        self._notify(key.name)
         left = (due - self._clock.now()).total_seconds()
-        return Result(requeue_after=min(max(left, 1.0), _LONGEST_WAIT))
+        return Result(requeue_after=min(max(left, 1.0), _MAX_WAIT))
 
     async def _bring(self, known: _Known, wanted: Deployed) -> datetime:
         """Have all objects of a revision as they are wanted; gives when its certificates are to be looked at again."""
@@ -321,7 +331,7 @@ class KubernetesHost:
         assert described is not None  # it is current
         if wanted.provider:
             await self._secret(known, wanted, wanted.client_secret, ())
-        seconds = max(1, round(self._draining.longest))
+        seconds = max(1, round(self._draining.max_seconds))
         for obj in objects_of(wanted, self.namespace, certificate=described.serial, drain_seconds=seconds):
             await self._apply(known, obj)
         return min(due, described.not_after - RENEW_BEFORE)
@@ -340,7 +350,7 @@ class KubernetesHost:
     async def _apply(self, known: _Known, wanted: Object) -> None:
         """Write an object unless it is there, as it was applied, and nobody has changed that."""
         obj, metadata = stamped(wanted), wanted["metadata"]
-        digest = obj["metadata"]["annotations"][APPLIED_ANNOTATION]
+        digest = annotations_of(obj)[APPLIED_ANNOTATION]
         key = gvk_of(obj), str(metadata["name"])
         present = known.objects.get(key)
         if REVISION_LABEL not in metadata["labels"]:  # shared by revisions, and so not watched
@@ -362,9 +372,9 @@ class KubernetesHost:
     async def _take_away(self, revision: str, known: _Known) -> Result:
         """Delete what runs a revision, unless a call is under way or was a moment ago."""
         now = self._clock.monotonic()
-        assert known.let_go is not None
-        quiet = max(known.called, known.let_go) + self._draining.quiet - now
-        if known.objects and (known.calls or quiet > 0) and now < known.let_go + self._draining.longest:
+        assert known.released_at is not None
+        quiet = max(known.called, known.released_at) + self._draining.quiet - now
+        if known.objects and (known.calls or quiet > 0) and now < known.released_at + self._draining.max_seconds:
             return Result(requeue_after=max(quiet, 0.1))
         for kind, name in sorted(known.objects, key=lambda each: KINDS.index(each[0])):
             uid = known.objects[kind, name]["metadata"]["uid"]
@@ -379,8 +389,8 @@ class KubernetesHost:
         return Result()
 
 
-def _to_revision(change: Change) -> tuple[ObjectKey, ...]:
-    revision = (change.object["metadata"].get("labels") or {}).get(REVISION_LABEL)
+def _to_revision(change: InformerEvent) -> tuple[ObjectKey, ...]:
+    revision = labels_of(change.object).get(REVISION_LABEL)
     return (ObjectKey("", str(revision)),) if revision else ()
 
 
@@ -394,7 +404,7 @@ def _endpoint(service: str, namespace: str) -> str:
 
 
 def _version(obj: Mapping[str, Any]) -> int:
-    return version_number(str(obj["metadata"].get("resourceVersion") or ""))
+    return version_number(resource_version_of(obj))
 
 
 def _kept(obj: Object) -> Object:

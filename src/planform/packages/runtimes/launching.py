@@ -1,4 +1,4 @@
-"""How a revision's program is started: its command line, surroundings and limits, as a process or in a container.
+"""How a revision's program is started: its command line, environment and limits, as a process or in a container.
 
 What functions rely on is the same either way: `--address` and `--tls-certs-dir`, the variables FUNCTION_NAME,
 REVISION_NAME, REVISION_UID and TLS_SERVER_CERTS_DIR, and SIGTERM as a request to end.
@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from planform.api.names import SYSTEM_NAMESPACE
+from planform.functions.values import FunctionResponse, Result, Severity
 from planform.packages.runtimes.executables import NETWORK_ANNOTATION, Executable, RuntimeSettings
 from planform.sandbox import Isolation, Limits, Network
 from planform.sandbox.isolation import limits_that_hold, policy, runs_unconfined
 
-WEBHOOK_PORT: Final = 9443
-"""Where providers serve webhooks, and functions their calls, in a pod of their own."""
 SERVER_LIMITS: Final = Limits(memory=2 << 30, open_files=1024, processes=256, network=Network.HOST).for_server()
 """Functions may reach the network, as they do elsewhere; calls come in over it as well."""
 CLEAN_UP_LIMITS: Final = Limits(seconds=10.0)
@@ -66,7 +65,7 @@ def process_launch(
     return Launch(
         (*wanted.executable.command(), *flags),
         {
-            **surroundings(wanted),
+            **environment_of(wanted),
             "TLS_SERVER_CERTS_DIR": str(certificates),
             "PYTHONPYCACHEPREFIX": str(cache),
             "PYTHONDONTWRITEBYTECODE": "",
@@ -86,16 +85,16 @@ def provider_launch(wanted: Wanted, *, port: int, certificates: Path, hidden: Pa
     assert wanted.kubeconfig is not None
     return Launch(
         (*wanted.executable.command(), *wanted.settings.args),
-        {**surroundings(wanted), **provider_surroundings(wanted, str(wanted.kubeconfig), str(certificates))},
+        {**environment_of(wanted), **provider_environment_of(wanted, str(wanted.kubeconfig), str(certificates))},
         replace(
             limits_of(wanted, hidden, wanted.kubeconfig.parent, certificates),
             only_loopback=True,
-            loopback_ports=((WEBHOOK_PORT, port),),
+            loopback_ports=((wanted.settings.webhook_port, port),),
         ),
     )
 
 
-def provider_surroundings(wanted: Wanted, kubeconfig: str, certificates: str) -> dict[str, str]:
+def provider_environment_of(wanted: Wanted, kubeconfig: str, certificates: str) -> dict[str, str]:
     """What providers rely on."""
     return {
         "KUBECONFIG": kubeconfig,
@@ -106,7 +105,7 @@ def provider_surroundings(wanted: Wanted, kubeconfig: str, certificates: str) ->
     }
 
 
-def surroundings(wanted: Wanted) -> dict[str, str]:
+def environment_of(wanted: Wanted) -> dict[str, str]:
     """The environment of a function; what its users set comes last but for what says who it is."""
     return {
         **wanted.executable.variables(),
@@ -124,11 +123,23 @@ def network_of(wanted: Wanted) -> Network:
 
 def why_no_network(wanted: Wanted) -> str:
     """Who decided that it has none; empty if it has."""
-    if network_of(wanted) is Network.HOST or wanted.kubeconfig is not None:
-        return ""
-    if wanted.settings.network:
+    return "" if wanted.kubeconfig is not None else why_cut_off(wanted.settings.network)
+
+
+def why_cut_off(configured: str) -> str:
+    """The same of what its runtime configuration says, which is empty where it says nothing."""
+    if configured == "none":
         return f"its runtime configuration has the annotation {NETWORK_ANNOTATION}: none"
-    return "the control plane runs with --function-network=none"
+    if configured:
+        return ""
+    return "" if policy.function_network is Network.HOST else "the control plane runs with --function-network=none"
+
+
+def without_network(response: FunctionResponse, why: str) -> FunctionResponse:
+    """A fatal result of a function without network says that it has none, and `why`, as that may be its cause."""
+    if response.fatal is not None and why:
+        response.results.append(Result(Severity.WARNING, f"the function runs without network: {why}"))
+    return response
 
 
 def remark_of(wanted: Wanted) -> str:

@@ -24,6 +24,6 @@ class Listeners:
 
         return remove
 
-    def tell(self, revision: str) -> None:
+    def notify(self, revision: str) -> None:
         for callback in list(self._callbacks.values()):
             callback(revision)

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from planform.apiserver.private_files import make_private_directory
+from planform.apiserver.auth.private_files import make_private_directory
 from planform.clock import Clock, micro_timestamp
 
-MOST_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 8 << 20
 _SUFFIX: Final = ".log"
 
 
 class Logs:
     """The log files below one directory."""
 
-    def __init__(self, directory: Path, *, clock: Clock, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, directory: Path, *, clock: Clock, max_bytes: int = MAX_BYTES) -> None:
         self._directory = directory
         self._clock = clock
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         make_private_directory(directory)
 
     def writer(self, revision: str, source: str = "") -> Callable[[str], None]:
@@ -49,7 +49,7 @@ class Logs:
 
     def _append(self, path: Path, data: bytes) -> None:
         with path.open("ab", buffering=0) as file:
-            if file.tell() + len(data) > self._most_bytes // 2 and file.tell():
+            if file.tell() + len(data) > self._max_bytes // 2 and file.tell():
                 path.replace(_older(path))
                 with path.open("ab", buffering=0) as fresh:
                     fresh.write(data)

@@ -2,7 +2,7 @@
 
 The JSON is protobuf's mapping of RunFunctionRequest and RunFunctionResponse; either spelling of a name is read. An
 answer that leaves `desired` or `context` out means what it was sent; an empty one is empty. Whatever else goes wrong
-(an exit code, no JSON, two values, members nobody knows) fails the call with the program's last words.
+(an exit code, no JSON, two values, members nobody knows) fails the call with the end of the program's stderr.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from planform.functions.errors import (
     FunctionTimedOut,
     FunctionUnavailable,
     answer_too_large,
+    object_too_large,
 )
 from planform.functions.runner import FunctionRevision
 from planform.functions.values import FunctionRequest, FunctionResponse
-from planform.functions.wire import CallerCodec, WireError
+from planform.functions.wire import CallerCodec, ObjectTooLarge, WireError
 from planform.packages.runtimes.containers import oneshot_bundle, oneshot_commands
-from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Wanted, limits_of, surroundings
+from planform.packages.runtimes.launching import CLEAN_UP_LIMITS, Wanted, environment_of, limits_of
 from planform.sandbox import Ended, Finished, Isolation, Limits, SandboxUnavailable, run_once
 from planform_sdk.proto import PACKAGES, message_class, messages
 
@@ -61,7 +62,7 @@ class Oneshot:
         self._limits = limits_of(wanted, hidden, limits=_LIMITS)
         self._bundle = oneshot_bundle(wanted, directory) if wanted.executable.way.is_container else None
         self._names = (f"{wanted.revision}-{os.getpid()}-{number}" for number in itertools.count(1))
-        self._turns = asyncio.Semaphore(CONCURRENT)
+        self._slots = asyncio.Semaphore(CONCURRENT)
         self._codec = CallerCodec()
         self._program()
 
@@ -76,7 +77,7 @@ class Oneshot:
         document = orjson.dumps(_plain(json_format.MessageToDict(sent)))
         try:
             async with asyncio.timeout(timeout):
-                async with self._turns:
+                async with self._slots:
                     done = await self._run(document, timeout, revision.max_answer_size)
         except TimeoutError as error:
             raise FunctionTimedOut("no answer within the step's deadline", revision=revision) from error
@@ -86,6 +87,8 @@ class Oneshot:
             _fail(done, revision)
         try:
             return await self._codec.decode(self._answer(done.stdout, sent), request)
+        except ObjectTooLarge as error:
+            raise object_too_large(str(error), revision) from error
         except (orjson.JSONDecodeError, json_format.ParseError, WireError, _NoAnswer) as error:
             raise FunctionAnswerInvalid(f"its answer is no RunFunctionResponse: {error}", revision=revision) from error
 
@@ -110,7 +113,7 @@ class Oneshot:
     def _program(self) -> _Program:
         if self._bundle is None:
             command = [*self._wanted.executable.command(), *self._wanted.settings.args]
-            return _Program(command, surroundings(self._wanted), self._limits)
+            return _Program(command, environment_of(self._wanted), self._limits)
         run, clear_away = oneshot_commands(self._directory, self._bundle, next(self._names))
         return _Program(run, {}, self._limits, Isolation.LIMITS_ONLY, clear_away)
 
@@ -170,7 +173,7 @@ def _fail(done: Finished, revision: FunctionRevision) -> NoReturn:
         case Ended.TIMED_OUT:
             raise FunctionTimedOut("no answer within the step's deadline", revision=revision)
         case Ended.OUTPUT:
-            raise answer_too_large(None, revision)
+            raise answer_too_large(done.written, revision.max_answer_size, revision, cut_off=done.cut_off)
     how = f"it ended with exit code {done.code}" if done.why is Ended.EXITED else f"it {done.why}"
-    said = " | ".join(done.last_lines(_LAST_LINES))
-    raise FunctionFailed(f"{how}: {said}" if said else how, revision=revision)
+    stderr = " | ".join(done.last_lines(_LAST_LINES))
+    raise FunctionFailed(f"{how}: {stderr}" if stderr else how, revision=revision)

@@ -24,7 +24,7 @@ from planform.packages.runtimes.silence import is_stopped
 from planform.sandbox import Isolation, Supervised, run_once
 from planform.sandbox.supervised import Backoff, Running, State, Waiting
 
-_BACKOFF: Final = Backoff(first=0.02, longest=60.0, stable_after=30.0)
+_BACKOFF: Final = Backoff(first=0.02, max_seconds=60.0, stable_after=30.0)
 """A server that was killed is back at once; one that keeps on ending is given more and more time."""
 _CRASH_LOOP: Final = 3
 _LAST_LINES: Final = 5
@@ -53,8 +53,8 @@ class Replica:
         self._probe: asyncio.Task[None] | None = None
         self.failures = 0  # since it was last known to answer
         self._code = 0
-        self._said: deque[str] = deque(maxlen=_LAST_LINES)  # by the process that runs
-        self._last_words = ""  # of the one that ended
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)  # by the process that runs
+        self._last_output = ""  # of the one that ended
         self.ready = False
         self.answering = False
         """Whether the process that runs now has answered; `ready` bears with one that was killed and comes back."""
@@ -86,8 +86,8 @@ class Replica:
             self._silent = 0.0
         except TimeoutError:
             self._silent += checks.deadline
-            if not self.restart_if_stopped() and self._silent >= checks.longest:
-                self._restart(f"it answered no health check for {checks.longest:g} s; it is started again")
+            if not self.restart_if_stopped() and self._silent >= checks.max_seconds:
+                self._restart(f"it answered no health check for {checks.max_seconds:g} s; it is started again")
         finally:
             probe.cancel()
 
@@ -104,13 +104,13 @@ class Replica:
 
     @property
     def problem(self) -> str:
-        """Why it is not ready, with its last words; nothing in it changes while it only tries again."""
+        """Why it is not ready, with the end of its stderr; nothing in it changes while it only tries again."""
         if self.ready:
             return ""
         if not self.failures:
             return "it was started and does not answer yet"
         how = f"exit code {self._code}" if self._code >= 0 else f"signal {-self._code}"
-        return f"it ends by itself ({how})" + (f"; its last words: {self._last_words}" if self._last_words else "")
+        return f"it ends by itself ({how})" + (f"; stderr ended with: {self._last_output}" if self._last_output else "")
 
     @property
     def pid(self) -> int | None:
@@ -131,13 +131,13 @@ class Replica:
         self._stop_probing()
         self.answering = False
         if isinstance(state, Running):
-            self._said.clear()
+            self._last_lines.clear()
             self._probe = self._answers()
             self._probe.add_done_callback(self._on_answer)
         elif isinstance(state, Waiting):
             self.failures += 1
             self._code = state.code
-            self._last_words = " | ".join(self._said)
+            self._last_output = " | ".join(self._last_lines)
             # Once is an accident, and it is back before anybody could be told.
             if self.failures >= _CRASH_LOOP:
                 self.ready = False
@@ -145,7 +145,7 @@ class Replica:
 
     def _hear(self, line: str) -> None:
         if line.strip():
-            self._said.append(line.strip())
+            self._last_lines.append(line.strip())
         self._note(line)
 
     def _on_answer(self, probe: asyncio.Task[None]) -> None:
@@ -174,12 +174,12 @@ class Spares:
 @dataclass(frozen=True, slots=True)
 class HealthChecks:
     """When processes are asked whether they are well, in seconds: after calls were under way for `after`, none ended.
-    Each check has a `deadline`; who answers none for `longest` is started again. Calls may take long, so that one of
-    them hangs means nothing."""
+    Each check has a `deadline`; who answers none for `max_seconds` is started again. Calls may take long, so that one
+    of them hangs means nothing."""
 
     after: float = 2.0
     deadline: float = 5.0
-    longest: float = 30.0
+    max_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,15 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from planform.api.kinds import Object
+from planform.api.metadata import labels_of
 from planform.api.names import SECRET
-from planform.client.informer import Change, Informer
+from planform.client.informer import Informer, InformerEvent
 from planform.client.protocol import Client
 from planform.clock import Clock
 from planform.functions.endpoints import ClientTls, Remote
 from planform.packages.runtimes.cluster_authority import CLIENT_SECRET, client_tls
 from planform.packages.runtimes.deployments import ENDPOINT_SLICE, REVISION_LABEL, server_name
-from planform.reconcile.plane import Plane
+from planform.reconcile.manager import Manager
 from planform.reconcile.sources import Subscription
 
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
@@ -50,7 +51,7 @@ class ServingPods:
     def __init__(
         self,
         client: Client,
-        plane: Plane,
+        manager: Manager,
         on_change: Callable[[str], None],
         on_caller: Callable[[], None],
         *,
@@ -59,7 +60,7 @@ class ServingPods:
         namespace: str,
         reach: Reach,
     ) -> None:
-        self._plane = plane
+        self._manager = manager
         self._on_change = on_change
         self._on_caller = on_caller
         self._namespace = namespace
@@ -85,7 +86,7 @@ class ServingPods:
     async def __aenter__(self) -> Self:
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._watching = tasks.create_task(self._caller.run(), name=f"watch Secret {CLIENT_SECRET}")
-        self._subscription = self._plane.subscribe(
+        self._subscription = self._manager.subscribe(
             ENDPOINT_SLICE, self._on_slice, namespace=self._namespace, labels=REVISION_LABEL
         )
         return self
@@ -107,7 +108,7 @@ class ServingPods:
         """Where a revision is called; None if none of its pods serves, or nothing can be shown to them yet."""
         return self._remotes.get(revision)
 
-    def _on_secret(self, change: Change) -> None:
+    def _on_secret(self, change: InformerEvent) -> None:
         if change.type == "BOOKMARK":
             return
         self.client_secret = None if change.type == "DELETED" else change.object
@@ -117,14 +118,14 @@ class ServingPods:
             self._refresh(revision)
         self._on_caller()
 
-    def _on_slice(self, change: Change) -> None:
+    def _on_slice(self, change: InformerEvent) -> None:
         name = change.key.name
         before = self._revisions.pop(name, "")
         if before:
             self._slices[before].pop(name)
         now = ""
         if change.type != "DELETED":
-            labels = change.object["metadata"].get("labels") or {}
+            labels = labels_of(change.object)
             now = self._revisions[name] = str(labels[REVISION_LABEL])
             service = str(labels.get(SERVICE_NAME_LABEL, ""))
             self._slices.setdefault(now, {})[name] = service, tuple(places_of(change.object))

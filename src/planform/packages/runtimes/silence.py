@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 _STOPPED: Final = ("T", "t")
-_MOST: Final = 256
+_MAX: Final = 256
 
 
 def is_stopped(leader: int) -> bool:
@@ -17,7 +17,7 @@ def is_stopped(leader: int) -> bool:
 
 def _descendants(leader: int) -> Iterator[int]:
     waiting, seen = [leader], 0
-    while waiting and seen < _MOST:
+    while waiting and seen < _MAX:
         pid = waiting.pop()
         seen += 1
         yield pid

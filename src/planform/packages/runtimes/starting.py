@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from planform.apiserver.private_files import make_private_directory
+from planform.apiserver.auth.private_files import make_private_directory
 from planform.clock import Clock
 from planform.functions.endpoints import Remote
 from planform.packages.runtimes.certificates import RevisionCertificates

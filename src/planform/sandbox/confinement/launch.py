@@ -83,7 +83,7 @@ def become_inside(spec: dict[str, Any]) -> NoReturn:
         if pid == command:
             code = os.waitstatus_to_exitcode(status)
             os._exit(128 - code if code < 0 else code)  # as bubblewrap says it
-        relay.turn()
+        relay.poll()
 
 
 def stop(code: int, message: str) -> NoReturn:

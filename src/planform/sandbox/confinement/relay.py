@@ -36,7 +36,7 @@ class Relay:
         self.selector = selectors.DefaultSelector()
         self.selector.register(self._listening, selectors.EVENT_READ, self._accept)
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         """Wait for something to do, and do it."""
         for key, events in self.selector.select():
             key.data(events)

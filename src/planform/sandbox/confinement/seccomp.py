@@ -21,7 +21,7 @@ _X32 = 0x40000000
 _SECCOMP = (317, 277)
 _SET_FILTER = 1
 
-_REFUSED = {
+REFUSED = {
     # mounts and roots
     "mount": (165, 40),
     "umount2": (166, 39),
@@ -65,14 +65,14 @@ _REFUSED = {
     "fanotify_init": (300, 262),
     "kcmp": (312, 272),
 }
-_LOOKING = {
+LOOKING = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "pidfd_getfd": (438, 438),
 }
 """Into other processes. The program that moves ports looks into the one it starts."""
-_ABSENT = {
+ABSENT = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -86,9 +86,9 @@ _CLONE, _SOCKET, _CONNECT, _IOCTL = (56, 220), (41, 198), (42, 203), (16, 29)
 _SENDING = {3: (44, 206), 2: (46, 211)}  # sendto and sendmsg, by which argument their flags are
 _SENDMMSG = (307, 269)
 _SIGNALLING = ((62, 129), (200, 130), (234, 131), (129, 138), (297, 240), (424, 424))
-_NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW flag, CLONE_NEWTIME included
-_FAST_OPEN = 0x20000000
-_TIOCSTI = 0x5412
+NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW flag, CLONE_NEWTIME included
+FAST_OPEN = 0x20000000
+TIOCSTI = 0x5412
 _STREAM = 1
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -123,12 +123,12 @@ def restrict(
     ]
     if _MACHINE == "x86_64":
         program += [(_AT_LEAST, 0, 1, _X32), _refuse(errno.ENOSYS)]
-    for numbers in (*_REFUSED.values(), *(() if looks_into else _LOOKING.values())):
+    for numbers in (*REFUSED.values(), *(() if looks_into else LOOKING.values())):
         program += [(_EQUAL, 0, 1, numbers[_COLUMN]), _refuse(errno.EPERM)]
-    for numbers in (*_ABSENT.values(), *(() if memory_files else (_MEMFD,))):
+    for numbers in (*ABSENT.values(), *(() if memory_files else (_MEMFD,))):
         program += [(_EQUAL, 0, 1, numbers[_COLUMN]), _refuse(errno.ENOSYS)]
-    program += _when(_CLONE, 0, [(_ANY_BIT, 0, 1, _NEW_NAMESPACES), _refuse(errno.EPERM)])
-    program += _when(_IOCTL, 1, [(_EQUAL, 0, 1, _TIOCSTI), _refuse(errno.EPERM)])
+    program += _when(_CLONE, 0, [(_ANY_BIT, 0, 1, NEW_NAMESPACES), _refuse(errno.EPERM)])
+    program += _when(_IOCTL, 1, [(_EQUAL, 0, 1, TIOCSTI), _refuse(errno.EPERM)])
     if families is not None:
         passing = [(_EQUAL, len(families) - at, 0, family) for at, family in enumerate(families)]
         program += _when(_SOCKET, 0, [*passing, _refuse(errno.EAFNOSUPPORT)])
@@ -139,7 +139,7 @@ def restrict(
         program += [(_EQUAL, 0, 1, _CONNECT[_COLUMN]), _refuse(errno.EACCES)]
         program += [(_EQUAL, 0, 1, _SENDMMSG[_COLUMN]), _refuse(errno.EACCES)]
         for argument, numbers in _SENDING.items():
-            program += _when(numbers, argument, [(_ANY_BIT, 0, 1, _FAST_OPEN), _refuse(errno.EACCES)])
+            program += _when(numbers, argument, [(_ANY_BIT, 0, 1, FAST_OPEN), _refuse(errno.EACCES)])
     if signals_only is not None:
         for numbers in _SIGNALLING:
             program += _when(numbers, 0, [(_EQUAL, 1, 0, signals_only), _refuse(errno.EPERM)])
@@ -155,8 +155,8 @@ def _refuse(number: int) -> tuple[int, int, int, int]:
 
 
 def _when(
-    numbers: tuple[int, int], argument: int, judge: list[tuple[int, int, int, int]]
+    numbers: tuple[int, int], argument: int, checks: list[tuple[int, int, int, int]]
 ) -> list[tuple[int, int, int, int]]:
-    """Judge an argument of this call; then go on with the number of the call, whatever it was."""
+    """Check an argument of this call; then go on with the number of the call, whatever it was."""
     load = (_LOAD, 0, 0, 16 + 8 * argument)  # the lower half, on a machine that stores it first
-    return [(_EQUAL, 0, len(judge) + 1, numbers[_COLUMN]), load, *judge, (_LOAD, 0, 0, _NUMBER)]
+    return [(_EQUAL, 0, len(checks) + 1, numbers[_COLUMN]), load, *checks, (_LOAD, 0, 0, _NUMBER)]

@@ -32,7 +32,7 @@ from .syscalls import (
     set_capabilities,
 )
 
-_MOST_FILES = 16
+_MAX_FILES = 16
 _LAST_TRIES = 100
 
 
@@ -76,12 +76,12 @@ class _Spawner:
                     with suppress(BlockingIOError):
                         os.read(self._woken, 512)
                 elif descriptor in self._controls:
-                    self._told(self._controls[descriptor])
+                    self._receive(self._controls[descriptor])
             self._bury()
 
     def _start(self) -> None:
         # Not to be inherited by any other child: it would keep pipes open that their reader waits to see closed.
-        data, files, _, _ = socket.recv_fds(self._asking, 1, _MOST_FILES, socket.MSG_CMSG_CLOEXEC)
+        data, files, _, _ = socket.recv_fds(self._asking, 1, _MAX_FILES, socket.MSG_CMSG_CLOEXEC)
         if not data:  # the control plane is gone; what it started goes with us
             for child in self._children.values():
                 _kill(child.pid, signal.SIGKILL)
@@ -91,17 +91,17 @@ class _Spawner:
         spec["parent"] = os.getpid()
         os.close(spec_file)
         talking = socket.socket(fileno=control)
-        gate, opening = socket.socketpair()
+        entrance, opening = socket.socketpair()
         try:
             pid = clone(spec["namespaces"])
         except OSError as error:
             _refused(talking, streams[2], error)
         else:
             if not pid:
-                self._in_child(spec, gate.fileno(), control, streams)
-            gate.close()
+                self._in_child(spec, entrance.fileno(), control, streams)
+            entrance.close()
             self._admit(pid, spec, talking, streams[2], opening)
-        gate.close()
+        entrance.close()
         opening.close()
         for each in streams:
             os.close(each)
@@ -131,17 +131,17 @@ class _Spawner:
             control.send(pid.to_bytes(4, "little"))
             opening.send(b".")
 
-    def _in_child(self, spec: dict[str, Any], gate: int, control: int, streams: list[int]) -> NoReturn:
+    def _in_child(self, spec: dict[str, Any], entrance: int, control: int, streams: list[int]) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             os.setsid()
-            os.write(gate, b".")
+            os.write(entrance, b".")
             for at, stream in enumerate(streams[:3]):
                 os.dup2(stream, at)
-            _close_all_but({0, 1, 2, gate, control, self._life, *streams[3:]})
-            if not os.read(gate, 1):  # whoever should have let us in died before that
+            _close_all_but({0, 1, 2, entrance, control, self._life, *streams[3:]})
+            if not os.read(entrance, 1):  # whoever should have let us in died before that
                 os._exit(1)
-            os.close(gate)
+            os.close(entrance)
             if "root" in spec:
                 _first_process(spec, control, self._life, streams[3:])
             os.close(self._life)
@@ -156,7 +156,7 @@ class _Spawner:
         except BaseException as error:
             stop(CANNOT_CONFINE, f"sandbox: {type(error).__name__}: {error}")
 
-    def _told(self, child: _Child) -> None:
+    def _receive(self, child: _Child) -> None:
         try:
             signals = child.control.recv(64, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -260,13 +260,13 @@ def _first_process(spec: dict[str, Any], control: int, life: int, files: list[in
         relay = Relay(files[0], spec["serve"])
         wake_on_child(relay)
         while True:
-            _tell_if_ended(command, control, os.WNOHANG)
-            relay.turn()
+            _report_if_ended(command, control, os.WNOHANG)
+            relay.poll()
     while True:
-        _tell_if_ended(command, control, 0)  # orphans too, which are the first process's to bury
+        _report_if_ended(command, control, 0)  # orphans too, which are the first process's to bury
 
 
-def _tell_if_ended(command: int, control: int, how: int) -> None:
+def _report_if_ended(command: int, control: int, how: int) -> None:
     pid, status = os.waitpid(-1, how)
     if pid == command:
         with suppress(OSError):

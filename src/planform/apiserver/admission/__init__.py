@@ -1,0 +1,1 @@
+"""What stands between a decoded object and the store: plugins, webhooks, policies, validation."""

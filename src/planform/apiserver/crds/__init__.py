@@ -1,0 +1,1 @@
+"""The kinds that are served: built in, or defined by CRDs."""

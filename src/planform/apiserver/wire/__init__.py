@@ -1,0 +1,1 @@
+"""The HTTP side of the embedded API server: requests in, answers, streams and tables out."""

@@ -1,0 +1,1 @@
+"""Commands that bring the controllers to a Kubernetes cluster."""

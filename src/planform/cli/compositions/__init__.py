@@ -1,0 +1,1 @@
+"""Commands of those who write compositions: render, test, validate, convert."""

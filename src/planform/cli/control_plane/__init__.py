@@ -1,0 +1,1 @@
+"""Commands that run, back up and move a control plane."""

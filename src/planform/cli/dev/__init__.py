@@ -1,0 +1,1 @@
+"""`planform dev`: the loop from saving a file to seeing what it changes."""

@@ -1,0 +1,1 @@
+"""`planform doctor` and its findings."""

@@ -1,0 +1,1 @@
+"""Commands about any object: apply, get, describe, delete, wait, events, trace."""

@@ -1,0 +1,1 @@
+"""Commands that decide when changes reach a fleet."""

@@ -1,0 +1,452 @@
+"""Compositions become revisions: made, numbered, adopted, validated, counted and, when nobody needs them, deleted.
+
+One reconcile looks at a Composition and all of its revisions. Deleting a Composition needs nothing here: its revisions
+go with their owner.
+
+A new revision is validated in the reconcile that makes it, before anything else is written, because XRs wait for that.
+How many XRs use a revision changes with every XR that moves: such counts are written at most once a second for each
+Composition, and not at all before all XRs are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from planform.api.annotations import is_paused
+from planform.api.conditions import XrCondition
+from planform.api.kinds import Object
+from planform.api.names import (
+    COMPOSITION,
+    COMPOSITION_NAME_LABEL,
+    COMPOSITION_REVISION,
+    EXTENSIONS_GROUP,
+)
+from planform.api.owners import controller_of, controller_reference
+from planform.client.informer import InformerEvent, ObjectKey
+from planform.compositions.live_rollouts import LiveRollouts, RolloutChange
+from planform.compositions.pinning import is_pinned, pinned
+from planform.compositions.released import Derived, derive, kept_revisions, verdict_of
+from planform.compositions.revisions import (
+    TOOL_LABELS,
+    RevisionPlan,
+    composition_label,
+    is_revision_of,
+    newest_first,
+    number_of,
+    plan_revisions,
+    rights_to_take,
+    superfluous,
+)
+from planform.compositions.rolled_out import rolled_out
+from planform.compositions.usage_index import UsageIndex
+from planform.errors import AlreadyExists, ApiError, Conflict, NotFound, PlanformError
+from planform.functions.errors import ResolutionError
+from planform.functions.resolution import Catalogue, Request, resolve
+from planform.packages.function_catalogue import LiveFunctions
+from planform.pipeline.modes import InvalidComposition, pipeline_of, unused_part
+from planform.pipeline.steps import PipelineInvalid, parse_pipeline
+from planform.reconcile.context import ControllerContext
+from planform.reconcile.controller import Controller, Result
+from planform.reconcile.sources import Source, to_owner, to_self
+from planform.reconcile.writes import merge, set_status
+
+NAME: Final = "compositions"
+MANAGER: Final = "apiextensions.crossplane.io/composition"
+COUNTS_EVERY: Final = 1.0
+"""Seconds between two writes of how many XRs use the revisions of one Composition."""
+
+DEFAULT_ROLLBACK: Final = 3
+"""Released revisions that a policy keeps if it does not say how many."""
+_CAPABILITY: Final = "composition"
+_IGNORED: Final = "the feature gate FunctionRevisionSelectors is off: what it says of function revisions is ignored"
+_SYNCED: Final = XrCondition("Synced", "True", "ReconcileSuccess")
+
+
+class RevisionNotOurs(PlanformError):
+    """A revision that should be the Composition's is somebody else's."""
+
+    reason = "RevisionNotOurs"
+
+    def __init__(self, revision: Mapping[str, Any], composition: str) -> None:
+        name, controller = revision["metadata"]["name"], controller_of(revision)
+        owner = (
+            f'controlled by {controller["kind"]} "{controller["name"]}"' if controller else "not labelled as its own"
+        )
+        super().__init__(f'composition revision "{name}" of composition "{composition}" is {owner}')
+        self.hint = f"delete it, and it is made again: kubectl delete compositionrevision {name}"
+
+
+class CompositionController:
+    """Reconciles Compositions. `ignored_labels` are patterns of labels that make no new revision."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        usage_index: UsageIndex,
+        functions: LiveFunctions,
+        *,
+        ignored_labels: Iterable[str] = TOOL_LABELS,
+        rollouts: LiveRollouts | None = None,
+    ) -> None:
+        self._context = context
+        self._client = context.client
+        self._usage_index = usage_index
+        self._functions = functions
+        self._ignored_labels = tuple(ignored_labels)
+        self._used_functions: dict[str, frozenset[str]] = {}  # by Composition; also, which Compositions there are
+        self._counted: dict[str, float] = {}  # when counts of a Composition were last written
+        self._rollouts = rollouts if rollouts is not None else LiveRollouts(context.manager)
+        self._progress: dict[str, tuple[object, ...]] = {}  # of each Rollout, what Compositions tell of it
+        self._knows_functions = False
+        self._selectors_enabled = context.features.enabled("FunctionRevisionSelectors")
+        self._controller: Controller[ObjectKey] | None = None
+
+    def start(self) -> None:
+        if self._controller is not None:
+            return
+        self._controller = self._context.controller(NAME, self.reconcile)
+        self._usage_index.subscribe(self.usage_changed, self.usage_index_completed)
+        self._functions.subscribe(self._functions_changed)
+        self._rollouts.start()
+        self._rollouts.subscribe(self._rollouts_changed)
+        sources = (Source(COMPOSITION, to_self), Source(COMPOSITION_REVISION, _to_composition))
+        self._context.manager.start(self._controller, sources)
+
+    def usage_changed(self, composition: str) -> None:
+        """XRs came to a Composition, left it, or moved from one of its revisions to another."""
+        if self._controller is not None and composition in self._used_functions:
+            self._controller.queue.add_after(ObjectKey("", composition), self._until_counts(composition))
+
+    def usage_index_completed(self) -> None:
+        """All XRs are known from now on: revisions can be counted, and some may have to go."""
+        self._look_again(self._used_functions)
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        try:
+            composition = await self._client.get(COMPOSITION, key.name)
+        except NotFound:
+            self._used_functions.pop(key.name, None)
+            self._counted.pop(key.name, None)
+            return Result()
+        if composition["metadata"].get("deletionTimestamp"):
+            return Result()
+        if is_paused(composition):
+            await self._set_status(composition, XrCondition("Synced", "False", "ReconcilePaused"))
+            return Result()
+        if not self._knows_functions:  # judging by half of them would refuse now what is accepted a moment later
+            await self._functions.synced()
+            await self._rollouts.synced()  # half of what was decided may say that what is held is released
+            self._knows_functions = True
+        label = f"{COMPOSITION_NAME_LABEL}={composition_label(key.name)}"
+        listed = (await self._client.list(COMPOSITION_REVISION, labels=label)).items
+        plan = plan_revisions(composition, listed, ignored_labels=self._ignored_labels)
+        try:
+            revisions = await self._carry_out(composition, plan, listed)
+        except Conflict:
+            raise
+        except PlanformError as error:
+            await self._refuse(composition, error)
+            raise
+        return await self._settle(composition, plan, revisions)
+
+    # -- revisions
+
+    async def _carry_out(self, composition: Object, plan: RevisionPlan, listed: Sequence[Object]) -> list[Object]:
+        """Do what was planned; gives the revisions that are ours now, the newest first."""
+        revisions = {each["metadata"]["name"]: each for each in listed}
+        for stray in plan.adopt:
+            owners = [*(stray["metadata"].get("ownerReferences") or ()), controller_reference(composition)]
+            adopted = await merge(self._client, stray, {"metadata": {"ownerReferences": owners}}, manager=MANAGER)
+            revisions[adopted["metadata"]["name"]] = adopted
+        if plan.current is not None and plan.renumber is not None:
+            current = revisions[plan.current["metadata"]["name"]]
+            current = await self._release_first(composition, current, plan.renumber, revisions.values())
+            renumbered = await merge(self._client, current, {"spec": {"revision": plan.renumber}}, manager=MANAGER)
+            revisions[renumbered["metadata"]["name"]] = renumbered
+        if plan.current is not None:
+            current = revisions[plan.current["metadata"]["name"]]
+            taken = rights_to_take(composition, current)
+            if taken:
+                kept = await merge(self._client, current, {"metadata": {"annotations": taken}}, manager=MANAGER)
+                revisions[kept["metadata"]["name"]] = kept
+        if plan.create is not None:
+            created = await self._create(composition, plan.create, revisions.values())
+            revisions[created["metadata"]["name"]] = created
+        name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+        return newest_first(each for each in revisions.values() if is_revision_of(each, name, uid))
+
+    async def _release_first(
+        self, composition: Object, revision: Object, number: int, others: Iterable[Object]
+    ) -> Object:
+        """Say whether the revision is released under the number that it is about to get. Were it numbered first, all
+        followers would take what a policy holds."""
+        name = revision["metadata"]["name"]
+        renumbered = {**revision, "spec": {**revision["spec"], "revision": number}}
+        rest = [each for each in others if each["metadata"]["name"] != name]
+        release = self._derive(composition, [renumbered, *rest]).conditions.get(name)
+        if release is None:
+            return revision
+        now = self._context.timestamp()
+        return await set_status(self._client, revision, (release,), now=now, manager=MANAGER)
+
+    async def _create(self, composition: Object, revision: Object, others: Iterable[Object]) -> Object:
+        name = revision["metadata"]["name"]
+        if self._selectors_enabled and is_pinned(revision["spec"]):
+            self._used_functions.setdefault(composition["metadata"]["name"], frozenset())
+            self._used_functions[composition["metadata"]["name"]] |= frozenset(_functions_of(revision))
+            revision = {**revision, "spec": pinned(revision["spec"], self._functions.catalogue)}
+        try:
+            created = await self._client.create(revision, manager=MANAGER)
+        except AlreadyExists as error:
+            found = await self._client.get(COMPOSITION_REVISION, name)
+            if is_revision_of(found, composition["metadata"]["name"], composition["metadata"]["uid"]):
+                raise Conflict(f'composition revision "{name}" was made meanwhile') from error
+            raise RevisionNotOurs(found, composition["metadata"]["name"]) from error
+        message = f'made revision {number_of(created)}, "{name}"'
+        self._context.events.record(composition, "Normal", "CreateRevision", message, by=NAME)
+        if unused := unused_part(created["spec"]):
+            self._context.events.record(composition, "Warning", "UnusedResources", unused, by=NAME)
+        counts = self._usage_index.users(composition["metadata"]["name"]) if self._usage_index.complete() else None
+        # XRs follow a revision as soon as it is validated: whether they may is told in the same write.
+        derived = self._derive(composition, [created, *others])
+        return await self._validate(created, counts, derived.conditions.get(name))
+
+    async def _collect(self, composition: Object, revisions: list[Object]) -> list[Object]:
+        """Delete the revisions that nobody needs; gives those that are left."""
+        if not self._usage_index.complete():
+            return revisions
+        name = composition["metadata"]["name"]
+        gone = superfluous(
+            composition,
+            revisions,
+            used=self._usage_index.users(name),
+            selectors=self._usage_index.selectors(name),
+            kept=self._kept(composition, revisions),
+        )
+        left = {each["metadata"]["name"]: each for each in revisions}
+        for revision in gone:
+            metadata = left.pop(revision["metadata"]["name"])["metadata"]
+            try:
+                await self._client.delete(COMPOSITION_REVISION, metadata["name"], uid=metadata["uid"])
+            except NotFound:
+                continue
+            message = f'deleted revision {number_of(revision)}, "{metadata["name"]}", which nobody uses'
+            self._context.events.record(composition, "Normal", "DeleteRevision", message, by=NAME)
+        return list(left.values())
+
+    # -- what is told about them
+
+    async def _settle(self, composition: Object, plan: RevisionPlan, revisions: list[Object]) -> Result:
+        name = composition["metadata"]["name"]
+        revisions = await self._collect(composition, revisions)
+        self._used_functions[name] = frozenset(each for one in revisions for each in _functions_of(one))
+        counts, wait = self._counts(composition, revisions)
+        derived = self._derive(composition, revisions)
+        for revision in revisions:
+            with suppress(NotFound):  # it went meanwhile, and hearing of that brings us back
+                await self._validate(revision, counts, derived.conditions.get(revision["metadata"]["name"]))
+        more: Object = {"revisions": len(revisions)}
+        if counts is not None:
+            more["composites"] = sum(counts.values())
+        if revisions:
+            more["latestRevision"] = {"name": revisions[0]["metadata"]["name"], "revision": number_of(revisions[0])}
+        # What is true of the newest revision is true of the Composition. Argo CD waits until it says so itself.
+        verdicts = [self._verdict(revisions[0])] if revisions else []
+        if derived.conditions:
+            records = self._rollouts.records(name, composition["metadata"]["uid"])
+            verdicts += rolled_out(revisions, derived, records, self._rollouts.rollouts)
+            if derived.stable:
+                more["stableRevision"] = {"name": derived.stable}
+        await self._set_status(composition, self._synced(composition, plan), *verdicts, **more)
+        return Result(requeue_after=wait)
+
+    def _synced(self, composition: Object, plan: RevisionPlan) -> XrCondition:
+        if plan.foreign:
+            error = RevisionNotOurs(plan.foreign[0], composition["metadata"]["name"])
+            condition = XrCondition("Synced", "False", "ReconcileError", str(error))
+            if _is_news(condition, composition):
+                self._context.events.record(composition, "Warning", error.reason, str(error), by=NAME)
+            return condition
+        if plan.awaits:
+            message = f'composition revision "{plan.awaits}" of a deleted composition of this name is still there'
+            return XrCondition("Synced", "False", "ReconcileError", message)
+        return _SYNCED
+
+    async def _refuse(self, composition: Object, error: PlanformError) -> None:
+        self._context.events.record(composition, "Warning", error.reason, str(error), by=NAME)
+        text = "the API server refuses the revision; see the events" if isinstance(error, ApiError) else str(error)
+        await self._set_status(composition, XrCondition("Synced", "False", "ReconcileError", text))
+
+    async def _validate(
+        self, revision: Object, counts: Mapping[str, int] | None = None, release: XrCondition | None = None
+    ) -> Object:
+        """Say whether the revision's pipeline can be run and whether it is released and, if counted, how many XRs use
+        it."""
+        verdict = self._verdict(revision)
+        more = {} if counts is None else {"composites": counts.get(revision["metadata"]["name"], 0)}
+        updated = await set_status(
+            self._client,
+            revision,
+            (_SYNCED, verdict) if release is None else (_SYNCED, verdict, release),
+            now=self._context.timestamp(),
+            manager=MANAGER,
+            **more,
+        )
+        if _is_news(verdict, revision):
+            if verdict.message:
+                self._context.events.record(revision, "Warning", verdict.reason, verdict.message, by=NAME)
+            elif _conditions(revision):
+                message = "all functions of the pipeline can compose again"
+                self._context.events.record(revision, "Normal", verdict.reason, message, by=NAME)
+        return updated
+
+    def _verdict(self, revision: Object) -> XrCondition:
+        return validate(revision, self._functions.catalogue, selectors_enabled=self._selectors_enabled)
+
+    async def _set_status(self, composition: Object, *conditions: XrCondition, **more: Any) -> None:
+        now = self._context.timestamp()
+        await set_status(self._client, composition, conditions, now=now, manager=MANAGER, **more)
+
+    # -- whether they are released
+
+    def _derive(self, composition: Object, revisions: Iterable[Object]) -> Derived:
+        name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+        ours = [each for each in revisions if is_revision_of(each, name, uid)]
+        policy, _ = self._rollouts.policy(composition)
+        return derive(ours, self._rollouts.records(name, uid), held=policy is not None)
+
+    def _kept(self, composition: Object, revisions: Sequence[Object]) -> frozenset[str]:
+        """The revisions that Rollouts need, or a way back."""
+        name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+        policy, _ = self._rollouts.policy(composition)
+        records = self._rollouts.records(name, uid)
+        if policy is None and not records:
+            return frozenset()
+        rollback = policy.spec.rollback if policy is not None else None
+        number = rollback.revisions if rollback and rollback.revisions is not UNSET else DEFAULT_ROLLBACK
+        return kept_revisions(newest_first(revisions), records, rollback=number)
+
+    def _rollouts_changed(self, change: RolloutChange) -> None:
+        if change.is_policy:
+            self._look_again(list(self._used_functions))
+            return
+        rollout = self._rollouts.rollouts.get(change.rollout)
+        told: tuple[object, ...] = ()
+        if rollout is not None:
+            status = rollout.status
+            waits = status.waiting.for_ if status and status.waiting else ""
+            wave = status.wave.name if status and status.wave else ""
+            verdict = verdict_of(self._rollouts.actions(change.rollout))
+            told = (rollout.phase, wave, waits, verdict, rollout.metadata.is_deleted)
+        if self._progress.get(change.rollout) != told:
+            self._progress[change.rollout] = told
+            self._look_again(each for each in change.compositions if each in self._used_functions)
+        if rollout is None:
+            self._progress.pop(change.rollout, None)
+
+    # -- when to look again
+
+    def _counts(
+        self, composition: Object, revisions: Sequence[Object]
+    ) -> tuple[Mapping[str, int] | None, float | None]:
+        """How many XRs use each revision, or None if that must not be written now; and after how long it may be."""
+        if not self._usage_index.complete():
+            return None, None
+        name = composition["metadata"]["name"]
+        counts = self._usage_index.users(name)
+        recorded = {each["metadata"]["name"]: _composites(each) for each in revisions}
+        if _composites(composition) == sum(counts.values()) and recorded == {
+            each: counts.get(each, 0) for each in recorded
+        }:
+            return counts, None
+        wait = self._until_counts(name)
+        if wait > 0:
+            return None, wait
+        self._counted[name] = self._context.clock.monotonic()
+        return counts, None
+
+    def _until_counts(self, composition: str) -> float:
+        last = self._counted.get(composition)
+        return 0.0 if last is None else max(0.0, last + COUNTS_EVERY - self._context.clock.monotonic())
+
+    def _functions_changed(self, functions: frozenset[str]) -> None:
+        self._look_again(name for name, used in self._used_functions.items() if used & functions)
+
+    def _look_again(self, compositions: Iterable[str]) -> None:
+        if self._controller is not None:
+            for name in compositions:
+                self._controller.queue.add(ObjectKey("", name))
+
+
+def validate(revision: Mapping[str, Any], functions: Catalogue, *, selectors_enabled: bool = True) -> XrCondition:
+    """Whether the function revision that each step of the pipeline chooses can compose.
+
+    A function that is not installed is no reason against it: it may come, and XRs say so while it has not.
+    """
+    try:
+        steps = parse_pipeline(_runnable(revision))
+    except (InvalidComposition, PipelineInvalid) as error:
+        return XrCondition("ValidPipeline", "False", error.reason, str(error))
+    lacking = set()
+    for step in steps:
+        wanted = Request(
+            step.function,
+            ref=step.revision_ref,
+            selector=step.revision_selector,
+            selectors_enabled=selectors_enabled,
+        )
+        try:
+            version = resolve(functions, wanted).version
+        except ResolutionError:
+            continue
+        if not version.can(_CAPABILITY):
+            lacking.add(f'"{version.id}" of function "{step.function}"')
+    if lacking:
+        message = f'without the capability "{_CAPABILITY}": {", ".join(sorted(lacking))}'
+        return XrCondition("ValidPipeline", "False", "MissingCapabilities", message)
+    chooses = any(step.revision_ref or step.revision_selector is not None for step in steps)
+    ignored = not selectors_enabled and (chooses or bool(revision["spec"].get("pinFunctions")))
+    return XrCondition("ValidPipeline", "True", "ValidPipeline", _IGNORED if ignored else "")
+
+
+def _functions_of(revision: Mapping[str, Any]) -> Iterable[str]:
+    try:
+        return [step.function for step in parse_pipeline(_runnable(revision))]
+    except (InvalidComposition, PipelineInvalid):
+        return ()
+
+
+def _runnable(revision: Mapping[str, Any]) -> Object:
+    """The spec as a pipeline, whatever its mode."""
+    return {**revision["spec"], "pipeline": pipeline_of(revision["spec"], revision["metadata"]["name"])}
+
+
+def _to_composition(change: InformerEvent) -> Iterable[ObjectKey]:
+    """The Composition that owns a revision, and the one whose label it carries, which may still have to adopt it."""
+    yield from _owners(change)
+    label = (change.object["metadata"].get("labels") or {}).get(COMPOSITION_NAME_LABEL)
+    if label:
+        yield ObjectKey("", label)
+
+
+_owners = to_owner(EXTENSIONS_GROUP, COMPOSITION.kind, cluster_scoped=True)
+
+
+def _conditions(obj: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = (obj.get("status") or {}).get("conditions") or ()
+    return found
+
+
+def _is_news(condition: XrCondition, obj: Mapping[str, Any]) -> bool:
+    """Whether the object does not say this of itself yet; only then is there anything to tell by an event."""
+    existing = next((each for each in _conditions(obj) if each["type"] == condition.type), {})
+    return (existing.get("status"), existing.get("message", "")) != (condition.status, condition.message)
+
+
+def _composites(obj: Mapping[str, Any]) -> int | None:
+    count: int | None = (obj.get("status") or {}).get("composites")
+    return count

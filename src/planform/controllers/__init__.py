@@ -1,1 +1,0 @@
-"""Thin loops, one module per controller: observe, plan, carry out."""

@@ -1,0 +1,1 @@
+"""Operations, CronOperations and WatchOperations: pipelines that run once to completion."""

@@ -1,0 +1,1 @@
+"""Usages: which object may not be deleted because something uses it."""

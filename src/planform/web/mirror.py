@@ -1,0 +1,341 @@
+"""The fleet as one user may see it: a row for each XR, kept by watches, with what is counted of them.
+
+There is one of these for each identity, however many pages look. It begins with the first that looks and ends a while
+after the last has gone. Whole objects are not kept: a row is a few hundred bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Final
+
+from planform.api import names
+from planform.api.kinds import GroupVersionKind, Object
+from planform.client.informer import Informer, InformerEvent
+from planform.client.waits import Backoff
+from planform.clock import Clock
+from planform.errors import PlanformError
+from planform.web import rows
+from planform.web.answers import XrRow
+from planform.web.upstream import Upstream
+from planform.web.usage_series import Series
+
+ROLLOUT_GROUP: Final = "rollout.planform.dev"
+ROLLOUT: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "Rollout")
+ROLLOUT_ACTION: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "RolloutAction")
+ROLLOUT_POLICY: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "RolloutPolicy")
+CHANGE_WINDOW: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "ChangeWindow")
+PREVIEW: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "Preview")
+PREVIEW_REPORT: Final = GroupVersionKind(ROLLOUT_GROUP, "v1alpha1", "PreviewReport")
+
+_KEPT: Final[dict[str, GroupVersionKind]] = {
+    "compositions": names.COMPOSITION,
+    "functions": names.FUNCTION,
+    "functionrevisions": names.FUNCTION_REVISION,
+    "providers": names.PROVIDER,
+    "configurations": names.CONFIGURATION,
+    "rollouts": ROLLOUT,
+    "previews": PREVIEW,
+    "policies": ROLLOUT_POLICY,
+    "windows": CHANGE_WINDOW,
+    "operations": names.OPERATION,
+    "cronoperations": names.CRON_OPERATION,
+    "watchoperations": names.WATCH_OPERATION,
+    "actionsets": names.ACTION_SET,
+}
+"""Topics whose objects are few, and are kept whole."""
+HISTORY: Final = 20_000
+"""Changes that a page which was away may still catch up with; older ones mean that it lists again."""
+SYNC_SECONDS: Final = 20.0
+GATES: Final = 1000
+_BACKOFF: Final = Backoff(first=0.2, maximum=15)
+
+_logger = logging.getLogger(__name__)
+
+Listener = Callable[[str, str], None]
+"""Told the topic and id of everything that changes; does not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An XRD, as far as the fleet needs it."""
+
+    name: str
+    gvk: GroupVersionKind
+    plural: str
+    namespaced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionBrief:
+    name: str
+    composition: str
+    number: int
+    released: str
+
+
+class Mirror:
+    """What the watches told. Everything is read without waiting."""
+
+    def __init__(self, upstream: Upstream, *, clock: Clock, rng: Random, epoch: str) -> None:
+        self.upstream = upstream
+        self.epoch = epoch
+        self.sequence = 0
+        self.rows: dict[str, XrRow] = {}
+        self.definitions: dict[str, Definition] = {}
+        self.revisions: dict[str, RevisionBrief] = {}
+        self.numbers: dict[str, int] = {}
+        self.objects: dict[str, dict[str, Object]] = {topic: {} for topic in _KEPT}
+        self.health: Counter[tuple[str, str]] = Counter()  # (kind.group, health)
+        self.usage: Counter[tuple[str, str, str]] = Counter()  # (kind.group, composition, revision)
+        self.by_composition: dict[str, Counter[str]] = {}
+        self.series = Series()
+        self.measured: dict[tuple[str, str, str], deque[tuple[int, float]]] = {}  # by rollout, wave and gate
+        self._history: deque[tuple[int, str, str]] = deque(maxlen=HISTORY)
+        self._listeners: set[Listener] = set()
+        self._clock = clock
+        self._rng = rng
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._informers: dict[str, Informer] = {}
+        self._settled = asyncio.Event()
+
+    # -- life
+
+    def start(self) -> None:
+        self._watch("definitions", names.XRD, self._definition)
+        self._watch("revisions", names.COMPOSITION_REVISION, self._revision)
+        for topic, gvk in _KEPT.items():
+            self._watch(topic, gvk, self._keeper(topic))
+
+    async def synced(self) -> bool:
+        """Wait until all that can be read has been read once; False if that takes too long."""
+        try:
+            async with asyncio.timeout(SYNC_SECONDS):
+                await self._first("definitions")
+                await asyncio.gather(*(self._first(topic) for topic in list(self._informers)))
+        except TimeoutError:
+            return False
+        return True
+
+    async def _first(self, topic: str) -> None:
+        """A kind that is refused or not served is as synced as it will ever be."""
+        informer = self._informers.get(topic)
+        if informer is None:
+            return
+        waiting = asyncio.ensure_future(informer.fully_synced())
+        try:
+            while not informer.is_fully_synced and not informer.restarts:
+                await asyncio.wait({waiting}, timeout=0.05)
+        finally:
+            waiting.cancel()
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the control plane is heard: the definitions are what everybody may read."""
+        informer = self._informers.get("definitions")
+        return informer is not None and (informer.is_hearing or (not informer.is_synced and not informer.restarts))
+
+    def failures(self) -> dict[GroupVersionKind, PlanformError]:
+        return dict(self.upstream.client.failures)
+
+    # -- telling
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    def since(self, sequence: int) -> Iterable[tuple[str, str]] | None:
+        """Topics and ids that changed after this; None if nobody knows any more."""
+        if sequence > self.sequence or (self._history and sequence < self._history[0][0] - 1):
+            return None
+        if not self._history and sequence != self.sequence:
+            return None
+        return [(topic, id_) for number, topic, id_ in self._history if number > sequence]
+
+    def _changed(self, topic: str, id_: str) -> None:
+        self.sequence += 1
+        self._history.append((self.sequence, topic, id_))
+        for listener in list(self._listeners):
+            listener(topic, id_)
+
+    # -- hearing
+
+    def _watch(self, topic: str, gvk: GroupVersionKind, deliver: Callable[[InformerEvent], None]) -> None:
+        informer = Informer(
+            self.upstream.client,
+            gvk,
+            deliver,
+            clock=self._clock,
+            rng=self._rng,
+            backoff=_BACKOFF,
+        )
+        self._informers[topic] = informer
+        self._tasks[topic] = asyncio.create_task(informer.run(), name=f"dashboard watch {gvk}")
+
+    def _keeper(self, topic: str) -> Callable[[InformerEvent], None]:
+        kept = self.objects[topic]
+
+        def deliver(event: InformerEvent) -> None:
+            if event.type == "BOOKMARK":
+                return
+            id_ = str(event.key)
+            if event.type == "DELETED":
+                kept.pop(id_, None)
+            else:
+                event.object.get("metadata", {}).pop("managedFields", None)
+                kept[id_] = event.object
+                if topic == "rollouts":
+                    self._measure(event.object)
+            self._changed(topic, id_)
+
+        return deliver
+
+    def _measure(self, rollout: Object) -> None:
+        """Remember what gates measured: a status holds the last value only, and a picture wants those before it."""
+        name = rows.text(rows.mapping(rollout.get("metadata")).get("name"))
+        for wave in map(rows.mapping, rows.sequence(rows.mapping(rollout.get("status")).get("waves"))):
+            for gate in map(rows.mapping, rows.sequence(wave.get("gates"))):
+                try:
+                    value = float(rows.text(gate.get("value")))
+                except ValueError:
+                    continue
+                key = (name, rows.text(wave.get("name")), rows.text(gate.get("name")))
+                if key not in self.measured and len(self.measured) >= GATES:
+                    continue
+                series = self.measured.setdefault(key, deque(maxlen=60))
+                if not series or series[-1] != (rows.number(gate.get("measured")), value):
+                    series.append((rows.number(gate.get("measured")), value))
+
+    def _definition(self, event: InformerEvent) -> None:
+        if event.type == "BOOKMARK":
+            return
+        name = event.key.name
+        before = self.definitions.get(name)
+        after = None if event.type == "DELETED" else definition_of(event.object)
+        if before == after:
+            return
+        if before is not None:
+            self._forget(before)
+            del self.definitions[name]
+        if after is not None:
+            self.definitions[name] = after
+            self._watch(f"xrs {name}", after.gvk, self._xr_handler(after))
+        self._changed("definitions", name)
+
+    def _forget(self, definition: Definition) -> None:
+        topic = f"xrs {definition.name}"
+        self._informers.pop(topic, None)
+        if task := self._tasks.pop(topic, None):
+            task.cancel()
+        for id_ in [each.id for each in self.rows.values() if (each.group, each.kind) == group_kind(definition)]:
+            self._put(id_, None)
+
+    def _revision(self, event: InformerEvent) -> None:
+        if event.type == "BOOKMARK":
+            return
+        name = event.key.name
+        if event.type == "DELETED":
+            self.revisions.pop(name, None)
+            self.numbers.pop(name, None)
+        else:
+            composition, number, released = rows.revision_brief(event.object)
+            self.revisions[name] = RevisionBrief(name, composition, number, released)
+            self.numbers[name] = number
+        self._changed("revisions", name)
+
+    def _xr_handler(self, definition: Definition) -> Callable[[InformerEvent], None]:
+        group, kind = group_kind(definition)
+
+        def deliver(event: InformerEvent) -> None:
+            if event.type == "BOOKMARK":
+                return
+            id_ = rows.xr_id(group, kind, event.key.namespace, event.key.name)
+            self._put(id_, None if event.type == "DELETED" else rows.xr_row(event.object, self.numbers))
+
+        return deliver
+
+    def _put(self, id_: str, row: XrRow | None) -> None:
+        before = self.rows.pop(id_, None)
+        if before is not None:
+            self._count(before, -1)
+        if row is not None:
+            self.rows[id_] = row
+            self._count(row, 1)
+        for composition in {each.composition for each in (before, row) if each is not None and each.composition}:
+            self.series.note(composition, self.by_composition[composition], self._clock.now().timestamp())
+        if row != before:
+            self._changed("xrs", id_)
+
+    def _count(self, row: XrRow, by: int) -> None:
+        kind = f"{row.kind}.{row.group}"
+        self.health[kind, row.health] += by
+        self.usage[kind, row.composition, row.revision] += by
+        self.by_composition.setdefault(row.composition, Counter())[row.revision] += by
+
+    # -- asking
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def revisions_of(self, composition: str) -> list[RevisionBrief]:
+        found = [each for each in self.revisions.values() if each.composition == composition]
+        return sorted(found, key=lambda each: each.number)
+
+    def newest_of(self, composition: str) -> RevisionBrief | None:
+        return max(
+            (each for each in self.revisions.values() if each.composition == composition),
+            key=lambda each: each.number,
+            default=None,
+        )
+
+    def row(self, id_: str) -> XrRow | None:
+        """A row as it is shown now: its revision's number may have become known after it."""
+        found = self.rows.get(id_)
+        return None if found is None else self.numbered(found)
+
+    def numbered(self, row: XrRow) -> XrRow:
+        number = self.numbers.get(row.revision, 0)
+        if number == row.revision_number:
+            return row
+        import msgspec
+
+        return msgspec.structs.replace(row, revision_number=number)
+
+    def definition_for(self, kind: str) -> Definition | None:
+        """By `KIND.GROUP`, as links name it."""
+        return next((each for each in self.definitions.values() if f"{each.gvk.kind}.{each.gvk.group}" == kind), None)
+
+    def xr_kinds(self) -> frozenset[tuple[str, str]]:
+        return frozenset(group_kind(each) for each in self.definitions.values())
+
+
+def group_kind(definition: Definition) -> tuple[str, str]:
+    return definition.gvk.group, definition.gvk.kind
+
+
+def definition_of(xrd: Object) -> Definition | None:
+    """None for an XRD that names no served version."""
+    spec = rows.mapping(xrd.get("spec"))
+    named = rows.mapping(spec.get("names"))
+    versions = [each for each in rows.sequence(spec.get("versions")) if isinstance(each, dict) and each.get("served")]
+    chosen = next((each for each in versions if each.get("referenceable")), versions[0] if versions else None)
+    if chosen is None or not named.get("kind"):
+        return None
+    gvk = GroupVersionKind(rows.text(spec.get("group")), rows.text(chosen.get("name")), rows.text(named.get("kind")))
+    return Definition(
+        name=rows.text(rows.mapping(xrd.get("metadata")).get("name")),
+        gvk=gvk,
+        plural=rows.text(named.get("plural")),
+        namespaced=spec.get("scope") == "Namespaced",
+    )
