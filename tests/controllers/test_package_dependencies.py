@@ -16,7 +16,6 @@ from planform.api.names import (
     FUNCTION,
     LOCK,
     PROVIDER,
-    PROVIDER_REVISION,
 )
 from planform.features import FeatureGates
 from planform.packages.providers import ProviderController
@@ -103,9 +102,6 @@ async def test_a_function_may_depend_on_providers_and_configurations(
     status = revision["status"]
     assert (status["foundDependencies"], status["installedDependencies"], status["invalidDependencies"]) == (2, 2, 0)
     await installation.until_called("v1.0.0")
-    await installation.context.manager.stop("providers")
-    for kind in (PROVIDER, PROVIDER_REVISION):
-        await client.delete_collection(kind)
 
 
 async def test_a_function_waits_for_a_provider_that_cannot_be_had(installation: Installation) -> None:

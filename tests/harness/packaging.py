@@ -19,6 +19,8 @@ from planform.api.names import (
     IMAGE_CONFIG,
     LOCK,
     PACKAGE_LABEL,
+    PROVIDER,
+    PROVIDER_REVISION,
     RUNTIME_CONFIG,
 )
 from planform.apiserver.auth.pki import Pki
@@ -207,24 +209,38 @@ async def installing(context: ControllerContext, data: Path) -> AsyncIterator[In
         yield Installation(context, data, source, host, live, run, controller, packaging)
         if isinstance(context.client, KubernetesClient):
             await _clean(context.client)
-        for name in ("functions", "configurations", "lock", "package-files"):
+        for name in ("functions", "configurations", "providers", "lock", "package-files"):
             await context.manager.stop(name)
 
 
 async def _clean(client: Client) -> None:
-    """Leave nothing on a shared cluster, also of what only a garbage collector would take away there."""
-    made = (CONFIGURATION, FUNCTION, CONFIGURATION_REVISION, FUNCTION_REVISION, IMAGE_CONFIG, RUNTIME_CONFIG)
-    for kind in (*made, COMPOSITION):
-        await client.delete_collection(kind)
+    """Leave nothing on a shared cluster, also of what only a garbage collector would take away there.
+
+    Until the last package that depends on it is gone, the Lock's controller installs a deleted dependency again. So
+    what is left is deleted again, too.
+    """
+    made = (
+        CONFIGURATION,
+        FUNCTION,
+        PROVIDER,
+        CONFIGURATION_REVISION,
+        FUNCTION_REVISION,
+        PROVIDER_REVISION,
+        IMAGE_CONFIG,
+        RUNTIME_CONFIG,
+    )
+    await client.delete_collection(COMPOSITION)
     for crd in (await client.list(CRD)).items:
         if crd["spec"]["group"] == INPUT_GROUP:
             with suppress(NotFound):  # a garbage collector may be quicker
                 await client.delete(CRD, crd["metadata"]["name"])
 
     async def is_empty() -> bool:
-        packages = [(await client.list(kind)).items for kind in made]
+        left = [kind for kind in made if (await client.list(kind)).items]
+        for kind in left:
+            await client.delete_collection(kind)
         locked = [each.get("packages") for each in (await client.list(LOCK)).items]
         brought = [each for each in (await client.list(CRD)).items if each["spec"]["group"] == INPUT_GROUP]
-        return not any((*packages, *locked, brought))
+        return not any((*left, *locked, brought))
 
     await eventually(is_empty, "everything that was installed is gone")
