@@ -15,7 +15,7 @@ from planform.apiserver.verbs.requests import Selection
 from planform.apiserver.verbs.selection import compile_selection
 from planform.apiserver.wire import tables
 from planform.apiserver.wire.negotiation import Form
-from planform.errors import ApiError
+from planform.errors import ApiError, StoreClosed
 
 _CHUNK_BYTES = 256 * 1024
 
@@ -50,6 +50,8 @@ async def _lines(
             else:
                 for chunk in _projected(core, served, batch, form, include_object):
                     yield chunk
+    except StoreClosed:  # we are stopping: a watch that begins now ends as those do that are open already
+        return
     except ApiError as error:
         yield b'{"type":"ERROR","object":%b}\n' % orjson.dumps(error.to_status())
     finally:
