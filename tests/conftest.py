@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,17 @@ COUNTS: pytest.StashKey[str] = pytest.StashKey()
 
 settings.register_profile("planform", deadline=None)  # a busy machine breaks no law
 settings.load_profile("planform")
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    """A command that a test runs in its own process sets levels and handlers up for good: the next test has none."""
+    top, transport = logging.getLogger("planform"), logging.getLogger("planform.client.transport")
+    handlers, propagate, levels = list(top.handlers), top.propagate, (top.level, transport.level)
+    yield
+    top.handlers[:], top.propagate = handlers, propagate
+    top.setLevel(levels[0])
+    transport.setLevel(levels[1])
 
 
 @pytest.hookimpl(trylast=True)
