@@ -13,7 +13,15 @@ from random import Random
 import pytest
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.names import JOURNAL_REVIEW
+from planform.api.names import (
+    FUNCTION,
+    FUNCTION_REVISION,
+    JOURNAL_REVIEW,
+    PACKAGE_LABEL,
+    PREVIEW,
+    PREVIEW_LABEL,
+    PREVIEW_REPORT,
+)
 from planform.client.kubeconfig import find_connection, write_kubeconfig
 from planform.client.kubernetes import KubernetesClient
 from planform.client.protocol import Client
@@ -23,7 +31,8 @@ from planform.cluster.journal_reviews import ROLE
 from planform.errors import BadRequest
 from planform.reconcile.election import LEASE
 from tests.controllers.composing import Platform, config_map, templates
-from tests.harness.contexts import eventually, read
+from tests.harness.contexts import eventually, read, until_condition
+from tests.harness.function_server import function_server
 from tests.kubernetes.conftest import Audited
 from tests.kubernetes.replicas import NAMESPACE, PLANFORM, connected, replica, until_any_says, withdraw
 from tests.kubernetes.test_shards import make, shards_of, until_owners
@@ -31,6 +40,21 @@ from tests.kubernetes.test_shards import make, shards_of, until_owners
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes"), pytest.mark.timeout(280)]
 
 OPTIONS = ("--lease-duration", "6s", "--webhook-listen", "127.0.0.1:0")
+TEMPLATE = """
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  annotations:
+    gotemplating.fn.crossplane.io/composition-resource-name: settings
+data:
+  size: "{{ .observed.composite.resource.spec.size }}"
+"""
+TEMPLATES: Object = {
+    "apiVersion": "gotemplating.fn.crossplane.io/v1beta1",
+    "kind": "GoTemplate",
+    "source": "Inline",
+    "inline": {"template": TEMPLATE},
+}
 CLUSTER_ROLE = GroupVersionKind("rbac.authorization.k8s.io", "v1", "ClusterRole")
 
 
@@ -139,6 +163,62 @@ async def test_who_may_view_is_told_of_runs_of_either_replica_and_nobody_else_is
             assert "may not get App" in status["body"]
         with pytest.raises(BadRequest, match="never stored"):
             await client.create(review)
+
+
+async def test_who_may_view_and_preview_compares_revisions_of_a_function_on_both_replicas(
+    audited: Audited, unique: str, tmp_path: Path
+) -> None:
+    function = f"fn-{unique}"
+    with function_server(tmp_path, "nothing") as server:
+        async with (
+            connected(audited.cluster) as client,
+            two_replicas(audited, client, unique, tmp_path) as platform,
+        ):
+            packages: list[tuple[str, dict[str, str]]] = [
+                ("crossplane-contrib/function-go-templating:v0.9.0", {}),
+                ("crossplane-contrib/function-go-templating:v0.10.0", {}),
+                ("acme/function-nothing:v0.5.0", {"planform.dev/endpoint": server.target}),
+            ]
+            for package, annotations in packages:
+                await install(client, function, f"registry.example.org/{package}", annotations)
+            step = {"step": "render", "functionRef": {"name": function}, "input": TEMPLATES}
+            revisions = (await client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={function}")).items
+            [first] = [each["metadata"]["name"] for each in revisions if each["spec"]["revision"] == 1]
+            await platform.compose({**step, "functionRevisionRef": {"name": first}}, name=f"rendered-{unique}")
+            names = [f"r{number}" for number in range(8)]
+            rendered = {"name": f"rendered-{unique}"}
+            xrs = [await platform.create(name, compositionRef=rendered, spec={"size": 1}) for name in names]
+            for xr in xrs:
+                await until_condition(client, xr, "Synced")
+            await until_gathered(client, platform)
+            rules = [
+                {"apiGroups": [PREVIEW.group], "resources": ["previews"], "verbs": ["create", "get"]},
+                {"apiGroups": [PREVIEW.group], "resources": ["previewreports"], "verbs": ["list"]},
+            ]
+            role = {"apiVersion": CLUSTER_ROLE.api_version, "kind": CLUSTER_ROLE.kind, "rules": rules}
+            await client.create({**role, "metadata": {"name": f"previews-{unique}"}})
+            viewer = await a_user(audited, client, f"differ-{unique}", tmp_path, "view", f"previews-{unique}")
+            old, again, nothing = (f"{function}:{number}" for number in (1, 2, 3))
+            same = await planform(viewer, "function", "diff", old, again)
+            assert "  8 unchanged\n  0 changed" in same.stdout, same.stderr
+            told = await planform(viewer, "function", "diff", old, nothing, "-o", "json")
+            assert told.returncode == 0, told.stderr
+            answer = json.loads(told.stdout)
+            assert (answer["summary"]["changed"], answer["summary"]["losingResources"]) == (8, 8)
+            reports = (await client.list(PREVIEW_REPORT, labels=f"{PREVIEW_LABEL}={answer['preview']}")).items
+            assert sorted(len(each["spec"]["xrs"]) > 0 for each in reports) == [True, True], "each replica its own"
+            with_view_alone = await a_user(audited, client, f"reader-{unique}", tmp_path, "view")
+            refused = await planform(with_view_alone, "function", "diff", old, again)
+            assert refused.returncode == 1
+            assert "create and get previews of rollout.planform.dev" in refused.stderr
+
+
+async def install(client: Client, name: str, package: str, annotations: dict[str, str]) -> None:
+    spec = {"package": package, "revisionHistoryLimit": 4, "activeRevisionLimit": 4}
+    metadata = {"name": name, "annotations": annotations}
+    function = {"apiVersion": FUNCTION.api_version, "kind": "Function", "metadata": metadata, "spec": spec}
+    applied = await client.apply(function, manager="user", force=True)
+    await until_condition(client, applied, "Installed", observedGeneration=applied["metadata"]["generation"])
 
 
 async def test_only_replicas_may_ask_each_other(audited: Audited, unique: str, tmp_path: Path) -> None:

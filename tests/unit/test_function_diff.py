@@ -17,17 +17,13 @@ import pytest_asyncio
 import yaml
 from click.testing import CliRunner, Result
 
-from planform.api.kinds import Object
-from planform.api.names import FUNCTION, FUNCTION_REVISION
+from planform.api.names import FUNCTION, FUNCTION_REVISION, PREVIEW
+from planform.api.previews import ChangeClass, FieldChange, ObjectChange, XrEntry
 from planform.app import ControlPlane, Settings, open_control_plane
-from planform.cli.functions import diff as function_diff
-from planform.cli.functions.diff import _alike, _change_lines, _means, _named
+from planform.cli.functions.diff import _alike, _means, _named, _outcome
 from planform.cli.main import root
 from planform.errors import Forbidden, UsageError
-from planform.functions.values import Ready, Resource, State
-from planform.pipeline.pipeline import PipelineOutcome
 from planform.preview import FUNCTION_DIFFS_PATH
-from planform.preview.differences import changes_between, masked
 from tests.controllers.composing import Platform
 from tests.harness.contexts import eventually, until_condition
 from tests.harness.function_server import function_server
@@ -124,9 +120,7 @@ async def test_what_would_be_lost_is_shown_and_counted(diff: Run) -> None:
     done = await diff("fn:v0.9.0", "fn:v0.5.0")
     assert done.exit_code == 0
     assert "App/one-diff (default)" in done.stdout
-    assert '--- step "render", resource "settings" (old)' in done.stdout
-    assert "-  size: '1'" in done.stdout or '-  size: "1"' in done.stdout
-    assert "-# ready: true" in done.stdout
+    assert '- ConfigMap "settings"  delete' in done.stdout
     assert "2 changed, of which 2 would lose resources" in done.stdout
     assert (await diff("fn:1", "fn:3", "--exit-code")).exit_code == 1
 
@@ -157,16 +151,13 @@ async def test_programs_get_json_or_yaml(diff: Run) -> None:
     }
     [one, _] = told["items"]
     assert (one["kind"], one["name"], one["outcome"], one["lost"]) == ("App", "one-diff", "changed", ["settings"])
-    assert one["changes"][0]["before"]["object"]["data"] == {"size": "1"}
+    [change] = one["changes"]
+    assert (change["step"], change["part"], change["resource"]) == ("render", "resource", "settings")
+    assert (change["action"], change["before"]) == ("removed", {"object": {"kind": "ConfigMap"}})
+    back = json.loads((await diff("fn:3", "fn:1", "-o", "json")).stdout)
+    [change, *_] = back["items"][0]["changes"]
+    assert (change["action"], change["after"]["object"]["data"]) == ("added", {"size": "1"})
     assert yaml.safe_load((await diff("fn:1", "fn:3", "--summary", "-o", "yaml")).stdout)["summary"] == told["summary"]
-
-
-@in_one_loop
-async def test_a_fleet_is_asked_about_in_parts(diff: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function_diff, "_AT_A_TIME", 1)
-    done = await diff("fn:1", "fn:3", "-o", "json")
-    assert [each["name"] for each in json.loads(done.stdout)["items"]] == ["one-diff", "two-diff"]
-    assert done.stderr == "comparing 2 XRs\n"
 
 
 @in_one_loop
@@ -214,14 +205,14 @@ async def test_a_revision_that_does_not_serve_says_what_to_do(plane: ControlPlan
 
     await eventually(is_known, "the revision is known")
     done = await diff("fn:1", "fn:9")
-    assert done.exit_code != 0
-    assert 'revision "fn-by-hand" does not serve' in str(done.exception)
-    assert "planform function activate fn --revision fn-by-hand" in str(done.exception)
+    assert 'not compared: function "fn": revision "fn-by-hand" does not serve' in done.stdout
+    assert "planform function activate fn --revision fn-by-hand" in done.stdout
+    assert "  2 not compared" in done.stdout
     await plane.client.delete(FUNCTION_REVISION, "fn-by-hand")
 
 
 @in_one_loop
-async def test_an_xr_whose_run_did_not_come_to_the_function_is_not_compared(plane: ControlPlane, diff: Run) -> None:
+async def test_an_xr_that_does_not_come_to_the_function_is_not_compared(plane: ControlPlane, diff: Run) -> None:
     platform = Platform(plane.client, "diff", controllers=plane.controllers)
     nothing = {"apiVersion": "pt.fn.crossplane.io/v1beta1", "kind": "Resources", "resources": []}
     broken = {"step": "broken", "functionRef": {"name": "function-patch-and-transform"}, "input": nothing}
@@ -231,7 +222,7 @@ async def test_an_xr_whose_run_did_not_come_to_the_function_is_not_compared(plan
     xr = await platform.create("stuck", compositionRef={"name": "diff-broken"})
     await until_condition(plane.client, xr, "Synced", "False")
     done = await diff("fn:1", "fn:2")
-    assert "App/stuck-diff (default)\nnot compared: its latest run did not come to the function: " in done.stdout
+    assert "App/stuck-diff (default)\nnot compared: both revisions fail: " in done.stdout
     assert "  2 unchanged" in done.stdout
     await plane.client.delete(platform.kind, xr["metadata"]["name"], namespace="default")
     await platform.gone(xr)
@@ -252,9 +243,12 @@ async def test_a_question_that_makes_no_sense_is_refused_with_a_status(plane: Co
 
 
 @in_one_loop
-async def test_only_those_whom_rbac_lets_read_the_path_may_compare(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_only_those_whom_rbac_lets_preview_may_compare(plane: ControlPlane, tmp_path: Path) -> None:
     about = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "comparing"}}
-    rules = [{"apiGroups": [FUNCTION.group], "resources": ["functionrevisions"], "verbs": ["get", "list"]}]
+    rules = [
+        {"apiGroups": [FUNCTION.group], "resources": ["functionrevisions"], "verbs": ["get", "list"]},
+        {"apiGroups": ["diff.example.org"], "resources": ["apps"], "verbs": ["get", "list"]},
+    ]
     role = await plane.client.create({**about, "kind": "ClusterRole", "rules": rules})
     await plane.client.create(
         {
@@ -268,25 +262,45 @@ async def test_only_those_whom_rbac_lets_read_the_path_may_compare(plane: Contro
     data = str(plane.kubeconfig.parent)
     for_bob = ["kubeconfig", "create", "--user", "bob", "--file", str(file), "--data", data]
     assert (await asyncio.to_thread(CliRunner().invoke, root, for_bob)).exit_code == 0
-    command = ["function", "diff", "fn:1", "fn:2", "--kubeconfig", str(file)]
+    command = ["function", "diff", "fn:1", "fn:3", "--kubeconfig", str(file)]
     refused = await asyncio.to_thread(CliRunner().invoke, root, command)
     assert isinstance(refused.exception, Forbidden)
-    assert f"nonResourceURL {FUNCTION_DIFFS_PATH}/*" in (refused.exception.hint or "")
-    rules.append({"nonResourceURLs": [f"{FUNCTION_DIFFS_PATH}/*"], "verbs": ["get"]})
+    assert "create and get previews of rollout.planform.dev" in (refused.exception.hint or "")
+    rules.append({"apiGroups": [PREVIEW.group], "resources": ["previews"], "verbs": ["create", "get"]})
+    role = await plane.client.update({**role, "rules": rules})
+    told = await asyncio.to_thread(CliRunner().invoke, root, command)
+    assert "2 changed, of which 2 would lose resources" in told.stdout
+    assert 'ConfigMap "settings" deleted\n  in 2 XRs: default/one-diff, default/two-diff' in told.stdout
+    assert "diffs are left out" in told.stderr
+    one = await asyncio.to_thread(CliRunner().invoke, root, [*command, "--xr", "app/one-diff"])
+    assert isinstance(one.exception, Forbidden)
+    rules.append({"apiGroups": [PREVIEW.group], "resources": ["previewreports"], "verbs": ["list"]})
     await plane.client.update({**role, "rules": rules})
-    assert "2 unchanged" in (await asyncio.to_thread(CliRunner().invoke, root, command)).stdout
+    told = await asyncio.to_thread(CliRunner().invoke, root, command)
+    assert '- ConfigMap "settings"  delete' in told.stdout
 
 
 @in_one_loop
-async def test_an_xr_that_never_ran_is_not_compared_and_says_why(plane: ControlPlane, diff: Run) -> None:
+async def test_no_record_of_runs_is_needed(plane: ControlPlane, diff: Run) -> None:
     platform = Platform(plane.client, "diff", controllers=plane.controllers)
     xr = await platform.create("three", spec={"size": 3})
     await platform.ready(xr)
     await platform.at_rest(xr)
     plane.controllers.journal.forget(xr["metadata"]["uid"])
-    done = await diff("fn:1", "fn:2")
-    assert "App/three-diff (default)\nnot compared: no run of it is recorded" in done.stdout
-    assert "  1 not compared" in done.stdout
+    assert "  3 unchanged" in (await diff("fn:1", "fn:2")).stdout
+    await plane.client.delete(platform.kind, xr["metadata"]["name"], namespace="default")
+    await platform.gone(xr)
+
+
+@in_one_loop
+async def test_an_older_command_is_told_why_an_xr_is_not_compared(plane: ControlPlane) -> None:
+    platform = Platform(plane.client, "diff", controllers=plane.controllers)
+    xr = await platform.create("four", spec={"size": 4})
+    await platform.ready(xr)
+    await platform.at_rest(xr)
+    plane.controllers.journal.forget(xr["metadata"]["uid"])
+    told = {each["name"]: each for each in await plane.controllers.diffs.xrs("fn")}
+    assert told["four-diff"]["reason"] == "no run of it is recorded"
     await plane.client.delete(platform.kind, xr["metadata"]["name"], namespace="default")
 
     async def is_forgotten() -> bool:
@@ -299,59 +313,33 @@ async def test_an_xr_that_never_ran_is_not_compared_and_says_why(plane: ControlP
 # -- how it is drawn
 
 
-def outcome(context: Object | None = None, **resources: Resource) -> PipelineOutcome:
-    return PipelineOutcome(State(resources=dict(resources)), context or {}, (), (), {}, (), None, ())
+def test_xrs_to_which_the_same_happens_are_shown_once() -> None:
+    def item(name: str, class_: str) -> dict[str, Any]:
+        change = {"lines": [f"~ ConfigMap {name}"]}
+        return {
+            "kind": "App",
+            "namespace": "",
+            "name": name,
+            "outcome": "changed",
+            "changes": [change],
+            "class": class_,
+        }
+
+    found = list(_alike([item("one", "c1"), item("two", "c1"), item("three", "c2")]))
+    assert [(texts, [each["name"] for each in items]) for texts, items in found] == [
+        (["~ ConfigMap one"], ["one", "two"]),
+        (["~ ConfigMap three"], ["three"]),
+    ]
 
 
-def config(**data: str) -> Resource:
-    return Resource({"kind": "ConfigMap", "data": data})
-
-
-def shown(old: PipelineOutcome, new: PipelineOutcome, *secrets: bytes) -> list[str]:
-    changes = masked(changes_between("step", old, new), frozenset(secrets))
-    return [line for change in changes for line in _change_lines(change.value())]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        (outcome(a=config(x="1")), outcome(a=config(x="1")), []),
-        (outcome(), outcome(a=config(x="1")), ["+data:", "+  x: '1'", "+kind: ConfigMap"]),
-        (
-            outcome(a=config(x="1")),
-            outcome(a=Resource({"kind": "ConfigMap", "data": {"x": "1"}}, ready=Ready.TRUE)),
-            ["+# ready: true"],
-        ),
-        (outcome({"k": 1}), outcome({"k": 2}), ["-k: 1", "+k: 2"]),
-        (
-            outcome(a=Resource({"kind": "ConfigMap"}, {"password": b"a"})),
-            outcome(a=Resource({"kind": "ConfigMap"}, {"password": b"b"})),
-            ['step "step", resource "a": secret values differ'],
-        ),
-    ],
-    ids=["nothing", "a resource that comes", "readiness", "context", "connection details"],
-)
-def test_each_sort_of_change_is_shown(old: PipelineOutcome, new: PipelineOutcome, expected: list[str]) -> None:
-    lines = [line for line in shown(old, new) if not line.startswith(("---", "+++", "@@", " "))]
-    assert sorted(line.replace('"1"', "'1'") for line in lines) == sorted(expected)
-
-
-def test_xrs_for_which_the_same_lines_change_are_shown_once() -> None:
-    def item(name: str, after: str) -> dict[str, Any]:
-        objects = [{"object": {"kind": "ConfigMap", "data": {"of": name, "size": size}}} for size in ("1", after)]
-        change = {"step": "s", "part": "resource", "resource": "a", "before": objects[0], "after": objects[1]}
-        return {"kind": "App", "namespace": "", "name": name, "outcome": "changed", "changes": [change]}
-
-    found = list(_alike([item("one", "2"), item("two", "2"), item("three", "3")]))
-    assert [[each["name"] for each in items] for _, items in found] == [["one", "two"], ["three"]]
-    assert "   of: one" in found[0][0]
-
-
-def test_secret_values_are_never_shown() -> None:
-    old, new = outcome(a=config(p="first-password")), outcome(a=config(p="second-password"))
-    lines = "\n".join(shown(old, new, b"first-password", b"second-password"))
-    assert "password" not in lines.replace("secret values differ", "")
-    assert "secret values differ" in lines
+def test_a_class_is_shown_with_the_names_of_each_xr() -> None:
+    field = FieldChange(path="spec.items[0].host", before="{name}.old", after="{name}.new")
+    change = ObjectChange(kind="Route", action="Update", resource="route", fields=(field,))
+    entry = XrEntry(kind="App.example.org", name="one", namespace="team", outcome="Changed", class_="c1")
+    told = _outcome(entry, ChangeClass(id="c1", xrs=1, outcome="Changed", changes=(change,)), "render")
+    [shown] = told["changes"]
+    assert shown["before"] == {"object": {"kind": "Route", "spec": {"items": [{"host": "one.old"}]}}}
+    assert shown["lines"][1:] == ["-   spec.items[0].host: one.old", "+   spec.items[0].host: one.new"]
 
 
 @pytest.mark.parametrize(
@@ -366,13 +354,13 @@ def test_secret_values_are_never_shown() -> None:
     ],
 )
 def test_an_xr_is_named_as_users_name_it(word: str, means: bool) -> None:
-    assert _means(word, {"kind": "App.example.org", "namespace": "", "name": "one"}) is means
+    assert _means(word, {"kind": "App", "group": "example.org", "namespace": "", "name": "one"}) is means
 
 
 def test_a_revision_is_named_by_itself_its_number_or_its_version() -> None:
     labels = {"pkg.crossplane.io/package": "fn", "pkg.crossplane.io/version": "v1.0.0"}
     revision: dict[str, Any] = {"metadata": {"name": "fn-abc", "labels": labels}, "spec": {"revision": 3}}
-    assert {_named([revision], word) for word in ("fn-abc", "fn:3", "fn:v1.0.0")} == {"fn-abc"}
+    assert {_named([revision], word)["metadata"]["name"] for word in ("fn-abc", "fn:3", "fn:v1.0.0")} == {"fn-abc"}
     with pytest.raises(UsageError, match="no function revision") as caught:
         _named([revision], "fn:v1.0.1")
     assert "fn:v1.0.0" in (caught.value.hint or "")

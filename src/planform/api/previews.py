@@ -134,8 +134,11 @@ class RevisionChange(_Wire, frozen=True):
 
 
 class FunctionChange(_Wire, frozen=True):
+    """With `from_`, both revisions are called whatever steps select; else steps choose as they would."""
+
     function: str
     name: str
+    from_: str = msgspec.field(name="from", default="")
 
 
 class PreviewedChange(_Wire, frozen=True):

@@ -42,7 +42,8 @@ async def check_author(preview: Object, spec: PreviewSpec, client: Client, right
     if change.revision:
         await _check(author, "get", COMPOSITION_REVISION, {"name": change.revision.name}, client, rights)
     if change.function_revision:
-        await _check(author, "get", FUNCTION_REVISION, {"name": change.function_revision.name}, client, rights)
+        for name in filter(None, (change.function_revision.name, change.function_revision.from_)):
+            await _check(author, "get", FUNCTION_REVISION, {"name": name}, client, rights)
     return author
 
 

@@ -58,7 +58,7 @@ class InstalledFunctions:
                 try:
                     await stack.enter_async_context(self.temporary_activation(name))
                 except PlanformError as error:
-                    missing[function] = str(error)
+                    missing[function] = f"{error}; {error.hint}" if error.hint else str(error)
         return _refusing(
             resolver_for(
                 changed_catalogue(self.catalogue(), chosen, removed), selectors_enabled=self.selectors_enabled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from planform.api.kinds import Object, gvk_of
@@ -12,11 +12,12 @@ from planform.api.names import COMPOSITION, EXTENSIONS_GROUP, FUNCTION, PACKAGES
 from planform.api.previews import PreviewedChange
 from planform.client.protocol import Client
 from planform.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound, PlanformError, UsageError
+from planform.functions.resolution import Resolution
 from planform.functions.sending import digest_of
 from planform.pipeline.modes import pipeline_of
 from planform.pipeline.pipeline import StepResolver
 from planform.pipeline.random_keys import MANAGER as RANDOM_KEYS_MANAGER
-from planform.pipeline.steps import parse_pipeline
+from planform.pipeline.steps import Step, parse_pipeline
 from planform.preview.overlay import Place, place_of
 from planform.preview.schema_changes import readers, removed_paths
 from planform.preview.sides import Side, composed_type
@@ -52,6 +53,8 @@ class Reach:
     xrs: dict[Place, Object | None] = field(default_factory=dict)
     """XRs that are changed; None for one that is deleted."""
     compositions: set[str] = field(default_factory=set)
+    function: str = ""
+    """Whose steps are compared wherever they are."""
     others: list[str] = field(default_factory=list)
     """Objects that any pipeline may read."""
     refused: dict[Place, PlanformError] = field(default_factory=dict)
@@ -63,7 +66,10 @@ class Reach:
 async def candidate_of(
     change: PreviewedChange, baseline: Side, live: Client, functions: Functions, stack: AsyncExitStack
 ) -> tuple[Side, Reach]:
-    """The candidate side. Raises UsageError, BadRequest or NotFound for a change that makes no sense."""
+    """The candidate side. Raises UsageError, BadRequest or NotFound for a change that makes no sense.
+
+    A change from one function revision to another changes what the baseline calls, too.
+    """
     side, reach = baseline.copy(), Reach()
     packages: dict[str, str] = {}
     revisions: dict[str, str] = {}
@@ -78,11 +84,26 @@ async def candidate_of(
             raise NotFound(f'composition "{change.revision.composition}" has no revision "{change.revision.name}"')
         side.with_revision(change.revision.composition, change.revision.name)
         reach.compositions.add(change.revision.composition)
-    if change.function_revision:
+    if change.function_revision and change.function_revision.from_:
+        named = change.function_revision
+        reach.function = named.function
+        baseline.resolver = await _calling(named.function, named.from_, functions, stack)
+        side.resolver = await _calling(named.function, named.name, functions, stack)
+    elif change.function_revision:
         revisions[change.function_revision.function] = change.function_revision.name
     if packages or revisions or removed:
         side.resolver = await functions.candidate(stack, packages=packages, revisions=revisions, removed=removed)
     return side, reach
+
+
+async def _calling(function: str, revision: str, functions: Functions, stack: AsyncExitStack) -> StepResolver:
+    """Steps of the function call this revision, whatever they select."""
+    resolver = await functions.candidate(stack, packages={}, revisions={function: revision}, removed=())
+
+    def resolve(step: Step) -> Resolution:
+        return resolver(replace(step, revision_ref="", revision_selector=None) if step.function == function else step)
+
+    return resolve
 
 
 def change_digest(change: PreviewedChange) -> str:
@@ -91,6 +112,8 @@ def change_digest(change: PreviewedChange) -> str:
         [change.revision.composition, change.revision.name] if change.revision else [],
         [change.function_revision.function, change.function_revision.name] if change.function_revision else [],
     ]
+    if change.function_revision and change.function_revision.from_:
+        named.append([change.function_revision.from_])
     return f"sha256:{digest_of([*parts, *named]).hex()}"
 
 

@@ -1,5 +1,7 @@
 """What would be different with another revision of a function: both are run on the recorded inputs of live XRs.
 
+`planform function diff` asks a Preview nowadays; commands of earlier releases ask here.
+
 It answers below `/planform/v1/function-diffs`, in parts, so that whoever asks sees how far it is and can stop:
 
     GET …/OLD/NEW              the XRs whose pipelines have a step of the function, with what cannot be run again

@@ -299,6 +299,8 @@ class Previewer:
         composition = _composition_of(before) or _composition_of(after)
         if reach.others or reach.everything:
             return True
+        if reach.function:
+            return any(_calls(choice, reach.function) for choice in (before, after))
         if _resolved(self.baseline, before) != _resolved(self.candidate, after):
             return True
         if before == after or (isinstance(before, Choice) and isinstance(after, Choice) and _same(before, after)):
@@ -388,6 +390,10 @@ def _resolved(side: Side, choice: Choice | str) -> tuple[str, ...]:
         return tuple(side.resolver(step).revision.digest for step in choice.steps)
     except PlanformError as error:
         return (str(error),)
+
+
+def _calls(choice: Choice | str, function: str) -> bool:
+    return isinstance(choice, Choice) and any(step.function == function for step in choice.steps)
 
 
 def _composition_of(choice: Choice | str) -> str:

@@ -40,7 +40,15 @@ def preview() -> Object:
     )
     function = record(
         "A FunctionRevision that is installed, in place of the one that serves now.",
-        {"function": text("Name of the Function."), "name": text("Name of the FunctionRevision.")},
+        {
+            "function": text("Name of the Function."),
+            "name": text("Name of the FunctionRevision."),
+            "from": text(
+                "Name of the FunctionRevision that it is compared with. Every XR with a step of the function is looked"
+                " at then, as if its steps called first this one and then the other, whatever they select. If absent,"
+                " it is compared with what each step calls now."
+            ),
+        },
         required=["function", "name"],
     )
     change = record(

@@ -1,37 +1,56 @@
-"""`planform function diff`: what another revision of a function would change, before it changes anything."""
+"""`planform function diff`: what another revision of a function would change, before it changes anything.
+
+A view of a Preview: the control plane runs every XR that has a step of the function with either revision, and this
+shows what comes out differently, as of the function.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
-import orjson
+import msgspec
 
 from planform.api.kinds import Object
 from planform.api.metadata import labels_of, name_of
-from planform.api.names import FUNCTION_REVISION, PACKAGE_LABEL
-from planform.apimachinery import yaml_loader
+from planform.api.names import COMPOSITION_REVISION, FUNCTION_REVISION, PACKAGE_LABEL
+from planform.api.previews import ChangeClass, ObjectChange, Summary, XrEntry
+from planform.apimachinery.fieldpath import FieldPathError, parse_path
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.output import is_terminal, output_option, say, write_data
+from planform.cli.previews.answers import Answer, diff_lines
+from planform.cli.previews.asking import create, followed, read_answer
 from planform.client.informer import list_pages
+from planform.client.protocol import Client
 from planform.errors import Forbidden, NotFound, UsageError
 from planform.packages.revisions import VERSION_LABEL
-from planform.preview import FUNCTION_DIFFS_PATH as PATH
 
 DIFFERENT: Final = 1
 """With --exit-code, the code that says so: as of `git diff`."""
 
-_AT_A_TIME: Final = 25
-_QUESTIONS: Final = 2
+_TTL: Final = "1h"
 _TIMEOUT: Final = 600.0
+_MANY: Final = 25
 _NAMED: Final = 3
-_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
+_COLOURS: Final = {"+": "green", "-": "red", "±": "magenta", "!": "red", "~": "yellow"}
+_OUTCOMES: Final = {"Unchanged": "unchanged", "Changed": "changed", "Failed": "failed", "Mended": "mended"}
+_ACTIONS: Final = {
+    "Create": "added",
+    "Delete": "removed",
+    "Update": "changed",
+    "Recreate": "recreated",
+    "Fail": "refused",
+}
+_BOTH_FAIL: Final = "fails with the change and without: "
+_RIGHTS: Final = (
+    "a ClusterRole has to let you create and get previews of rollout.planform.dev, and list the XRs; to see diffs also"
+    " list previewreports"
+)
 
 Item = Mapping[str, Any]
 
@@ -58,10 +77,9 @@ def diff(
 ) -> None:
     """Show what the revision NEW of a function would do differently from OLD, for every XR that uses the function.
 
-    Both are sent what the function was last sent for each XR, with Secrets as they are now, and their answers are
-    compared. Nothing is applied. A revision is given by name, as FUNCTION:NUMBER or as FUNCTION:VERSION; an inactive
-    one is run for as long as it takes. Later steps of the pipeline are not run: the answers of the step itself are
-    compared. XRs whose last run cannot be repeated are counted apart.
+    The control plane runs a Preview: the pipeline of each XR with OLD and with NEW, on what is there now, and compares
+    what would be applied. Nothing is applied. A revision is given by name, as FUNCTION:NUMBER or as FUNCTION:VERSION;
+    an inactive one is run for as long as it takes. XRs that cannot be run are counted apart.
     """
 
     async def act(connected: Connected) -> dict[str, Any]:
@@ -81,11 +99,11 @@ def diff(
         raise click.exceptions.Exit(DIFFERENT)
 
 
-def _named(revisions: Sequence[Object], word: str) -> str:
-    """The name of the revision that a user means."""
+def _named(revisions: Sequence[Object], word: str) -> Object:
+    """The revision that a user means."""
     for each in revisions:
         if word in _spellings(each):
-            return name_of(each)
+            return each
     close = difflib.get_close_matches(word, [name for each in revisions for name in _spellings(each)], n=1)
     hint = f'did you mean "{close[0]}"? ' if close else ""
     raise UsageError(f'there is no function revision "{word}"', hint=f"{hint}To see all: planform function list")
@@ -97,50 +115,170 @@ def _spellings(revision: Object) -> list[str]:
     return [name_of(revision), f"{function}:{number}", *([f"{function}:{version}"] if version else [])]
 
 
-async def _compare(connected: Connected, old: str, new: str, wanted: Sequence[str], namespace: str) -> dict[str, Any]:
-    listed = await _ask(connected, f"{PATH}/{old}/{new}")
-    chosen = [each for each in listed["items"] if _is_wanted(each, wanted, namespace)]
-    _check_all_found(wanted, chosen, listed["function"])
-    items = [{**each, "outcome": "skipped"} for each in chosen if "uid" not in each]
-    uids = [each["uid"] for each in chosen if "uid" in each]
-    with _Progress(len(chosen)) as progress:
-        progress.advance(len(items))
-        slots = asyncio.Semaphore(_QUESTIONS)
+# -- asking the control plane
 
-        async def some(part: list[str]) -> None:
-            async with slots:
-                answered = await _ask(connected, f"{PATH}/{old}/{new}", xr=",".join(part))
-                items.extend(answered["items"])
-                progress.advance(len(part))
 
-        parts = [uids[at : at + _AT_A_TIME] for at in range(0, len(uids), _AT_A_TIME)]
-        await asyncio.gather(*map(some, parts))
+async def _compare(
+    connected: Connected, old: Object, new: Object, wanted: Sequence[str], namespace: str
+) -> dict[str, Any]:
+    function, other = (labels_of(each).get(PACKAGE_LABEL, "") for each in (old, new))
+    if function != other:
+        raise UsageError(
+            f'"{name_of(old)}" is a revision of "{function}", "{name_of(new)}" one of "{other}"',
+            hint="compare two revisions of one function",
+        )
+    for word in wanted:
+        if "/" not in word:
+            raise UsageError(f'"{word}" names no XR', hint="planform function diff OLD NEW --xr KIND/NAME")
+    answer = await _previewed(connected, function, name_of(old), name_of(new), namespace)
+    items = [item async for item in _items(connected.client, answer, function)]
+    items = [each for each in items if _is_wanted(each, wanted, namespace)]
     items.sort(key=lambda each: (each["kind"], each["namespace"], each["name"]))
-    counts = Counter(each["outcome"] for each in items)
-    counted = {outcome: counts[outcome] for outcome in ("unchanged", "changed", "failed", "mended", "skipped")}
-    losing = sum(bool(each.get("lost")) for each in items)
-    return {
-        "function": listed["function"],
-        "old": old,
-        "new": new,
-        "summary": {"xrs": len(items), **counted, "losingResources": losing},
+    summary = _counted(items)
+    if answer.notes and answer.summary.xrs:  # of whose reports the caller sees nothing
+        if wanted:
+            raise Forbidden("you may not read PreviewReports, without which single XRs cannot be told apart")
+        summary = _summary_of(answer.summary)
+    for word in wanted:
+        if not any(_means(word, each) for each in items):
+            raise UsageError(f'no XR "{word}" has a step of function "{function}"')
+    told: dict[str, Any] = {
+        "function": function,
+        "old": name_of(old),
+        "new": name_of(new),
+        "preview": answer.preview,
+        "summary": summary,
         "items": items,
     }
+    if answer.notes:
+        told["notes"] = answer.notes
+        told["classes"] = [
+            {"xrs": each.xrs, "change": each.change, "examples": each.examples} for each in answer.classes
+        ]
+    return told
 
 
-async def _ask(connected: Connected, path: str, **query: str) -> Any:
+async def _previewed(connected: Connected, function: str, old: str, new: str, namespace: str) -> Answer:
+    """What a Preview of it says. Raises what says why there is none."""
+    scope: Object = {"includeManual": True} | ({"namespaces": [namespace]} if namespace else {})
+    change = {"functionRevision": {"function": function, "name": new, "from": old}}
+    progress = _Progress()
     try:
-        return orjson.loads(await connected.ask_control_plane(path, **query))
+        made = await create(connected.client, {"change": change, "scope": scope, "ttl": _TTL})
+        found = await followed(connected.client, name_of(made), progress.show)
     except NotFound as error:
-        if "function revision" in error.message:
-            raise
         raise UsageError(
-            f"{connected.server} keeps no record of runs to compare with",
-            hint="function diff asks planform: planform up, or planform controllers with --webhook-listen",
+            f"{connected.server} has no Previews to compare with",
+            hint="function diff asks planform: planform up, or planform controllers",
         ) from error
     except Forbidden as error:
-        error.hint = f"runs show what functions were sent; let a ClusterRole `get` the nonResourceURL {PATH}/*"
+        error.hint = _RIGHTS
         raise
+    finally:
+        progress.end()
+    return await read_answer(connected.client, found)
+
+
+async def _items(client: Client, answer: Answer, function: str) -> AsyncIterator[Object]:
+    """Every XR that was looked at, as of the function."""
+    classes = {each.id: each for each in answer.classes}
+    known: dict[str, tuple[str, str]] = {}
+    for entry in answer.xrs:
+        if entry.revision not in known:
+            known[entry.revision] = await _about(client, entry.revision, function)
+        version, steps = known[entry.revision]
+        yield {
+            "uid": entry.uid,
+            "apiVersion": version,
+            "kind": entry.kind.partition(".")[0],
+            "group": entry.kind.partition(".")[2],
+            "namespace": entry.namespace,
+            "name": entry.name,
+            **_outcome(entry, classes.get(entry.class_), steps),
+        }
+
+
+async def _about(client: Client, revision: str, function: str) -> tuple[str, str]:
+    """The apiVersion of the XRs of a CompositionRevision, and which of its steps call the function."""
+    try:
+        spec = (await client.get(COMPOSITION_REVISION, revision))["spec"] if revision else {}
+    except (Forbidden, NotFound):
+        spec = {}
+    named = [each["step"] for each in spec.get("pipeline") or () if each["functionRef"]["name"] == function]
+    return str((spec.get("compositeTypeRef") or {}).get("apiVersion") or ""), ", ".join(named)
+
+
+def _outcome(entry: XrEntry, class_: ChangeClass | None, steps: str) -> Object:
+    if entry.outcome in ("NotPreviewed", "Invalid"):
+        return {"outcome": "skipped", "reason": entry.message}
+    if entry.message.startswith(_BOTH_FAIL):
+        return {"outcome": "skipped", "reason": f"both revisions fail: {entry.message.removeprefix(_BOTH_FAIL)}"}
+    told: Object = {"outcome": _OUTCOMES[entry.outcome]}
+    if entry.outcome == "Failed":
+        return told | {"error": entry.message}
+    if entry.outcome == "Mended":
+        return told | {"was": entry.message.removeprefix("no longer: ")}
+    if entry.outcome == "Unchanged" or class_ is None:
+        return told
+    changes = [_own(change, entry) for change in class_.changes]
+    lost = [each.resource for each in changes if each.action == "Delete"]
+    return told | {"lost": lost, "changes": [_change(each, steps) for each in changes], "class": entry.class_}
+
+
+def _own(change: ObjectChange, entry: XrEntry) -> ObjectChange:
+    """The change of a class as it is for one of its XRs."""
+    text = msgspec.json.encode(change).decode()
+    for name in ("name", "namespace", "uid"):
+        text = text.replace(f"{{{name}}}", getattr(entry, name))
+    return msgspec.json.decode(text, type=ObjectChange)
+
+
+def _change(change: ObjectChange, steps: str) -> Object:
+    told: Object = {
+        "step": steps,
+        "part": "resource" if change.resource else "composite",
+        "resource": change.resource,
+        "kind": change.kind,
+        "action": _ACTIONS[change.action],
+        **{side: {"object": _object(change, side)} for side in ("before", "after") if _has(change, side)},
+        "lines": diff_lines(change),
+    }
+    return told | ({"message": change.message} if change.message else {})
+
+
+def _has(change: ObjectChange, side: str) -> bool:
+    return change.action not in ({"before": "Create", "after": "Delete"}[side], "Fail")
+
+
+def _object(change: ObjectChange, side: str) -> Object:
+    """What differs of an object, where it stands in it."""
+    found: Object = {"kind": change.kind}
+    for field in change.fields:
+        value = getattr(field, side)
+        if value is not msgspec.UNSET:
+            try:
+                parse_path(field.path).set(found, value)
+            except FieldPathError:  # below an item of a list of which only later ones differ
+                found[field.path] = value
+    return found
+
+
+def _counted(items: Sequence[Item]) -> dict[str, int]:
+    counts = Counter(each["outcome"] for each in items)
+    counted = {outcome: counts[outcome] for outcome in ("unchanged", "changed", "failed", "mended", "skipped")}
+    return {"xrs": len(items), **counted, "losingResources": sum(bool(each.get("lost")) for each in items)}
+
+
+def _summary_of(summary: Summary) -> dict[str, int]:
+    return {
+        "xrs": summary.xrs,
+        "unchanged": summary.unchanged,
+        "changed": summary.changed,
+        "failed": summary.failed,
+        "mended": summary.mended,
+        "skipped": summary.not_previewed + summary.invalid,
+        "losingResources": summary.deletes,
+    }
 
 
 def _is_wanted(item: Item, wanted: Sequence[str], namespace: str) -> bool:
@@ -152,40 +290,31 @@ def _is_wanted(item: Item, wanted: Sequence[str], namespace: str) -> bool:
 def _means(word: str, item: Item) -> bool:
     """Whether `app/one`, `apps/one` or `App.example.org/one` means an XR."""
     kind, _, name = word.rpartition("/")
-    singular, _, group = item["kind"].lower().partition(".")
+    singular = item["kind"].lower()
     asked, _, of = kind.lower().partition(".")
-    return name == item["name"] and asked in (singular, f"{singular}s", f"{singular}es") and of in ("", group)
-
-
-def _check_all_found(wanted: Sequence[str], chosen: Sequence[Item], function: str) -> None:
-    for word in wanted:
-        if "/" not in word:
-            raise UsageError(f'"{word}" names no XR', hint="planform function diff OLD NEW --xr KIND/NAME")
-        if not any(_means(word, each) for each in chosen):
-            raise UsageError(f'no XR "{word}" has a step of function "{function}"')
+    return name == item["name"] and asked in (singular, f"{singular}s", f"{singular}es") and of in ("", item["group"])
 
 
 class _Progress:
     """How far it is, on a terminal; elsewhere how much there is to do, if it is much."""
 
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._done = 0
+    def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
+        self._last = ""
 
-    def __enter__(self) -> _Progress:
-        if not self._shown and self._count > _AT_A_TIME:
-            say(f"comparing {self._count} XRs")
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def show(self, done: int, total: int) -> None:
+        text = f"compared {done} of {total} XRs" if self._shown else f"comparing {total} XRs" if total > _MANY else ""
+        if not text or text == self._last:
+            return
         if self._shown:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+        elif not self._last:
+            say(text)
+        self._last = text
+
+    def end(self) -> None:
+        if self._shown and self._last:
             click.echo("\r\x1b[K", nl=False, err=True)
-
-    def advance(self, by: int) -> None:
-        self._done += by
-        if self._shown:
-            click.echo(f"\rcompared {self._done} of {self._count} XRs", nl=False, err=True)
 
 
 # -- words for people
@@ -198,6 +327,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield click.style(_names(items), bold=True)
         yield from (_painted(line) for line in texts)
         yield ""
+    yield from _unnamed(answer)
     counts = answer["summary"]
     yield f"{answer['function']}: {answer['old']} -> {answer['new']}, {counts['xrs']} XRs"
     yield f"  {counts['unchanged']} unchanged"
@@ -211,13 +341,24 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {counts['skipped']} not compared"
 
 
-def _alike(items: Sequence[Item]) -> Iterator[tuple[list[str], list[Item]]]:
-    """What there is to show, with the XRs for which the same lines come and go; what surrounds these is the first's."""
+def _unnamed(answer: Mapping[str, Any]) -> Iterator[str]:
+    """What is known of XRs whose diffs the caller may not read."""
+    for note in answer.get("notes", ()):
+        say(note)
+    for each in answer.get("classes", ()) if "items" in answer else ():
+        more = " …" if each["xrs"] > len(each["examples"]) else ""
+        yield str(each["change"])
+        yield f"  in {each['xrs']} XRs: {', '.join(each['examples'])}{more}"
+        yield ""
+
+
+def _alike(items: Iterable[Item]) -> Iterator[tuple[list[str], list[Item]]]:
+    """What there is to show, with the XRs to which the same happens; names within are the first's."""
     found: dict[tuple[str, ...], tuple[list[str], list[Item]]] = {}
     for item in items:
         texts = list(_shown(item))
         if texts:
-            key = tuple(line for line in texts if not line.startswith((" ", "@@")))
+            key = (item["class"],) if "class" in item else tuple(texts)
             found.setdefault(key, (texts, []))[1].append(item)
     yield from found.values()
 
@@ -226,7 +367,7 @@ def _shown(item: Item) -> Iterator[str]:
     match item["outcome"]:
         case "changed":
             for change in item["changes"]:
-                yield from _change_lines(change)
+                yield from change["lines"]
         case "failed":
             yield f"would fail: {item['error']}"
         case "mended":
@@ -237,36 +378,9 @@ def _shown(item: Item) -> Iterator[str]:
             return
 
 
-def _change_lines(change: Mapping[str, Any]) -> Iterator[str]:
-    what = f'resource "{change["resource"]}"' if change["part"] == "resource" else _WHAT[change["part"]]
-    where = f'step "{change["step"]}", {what}'
-    before, after = (_document(change.get(side), change["part"]) for side in ("before", "after"))
-    if before == after:
-        yield f"{where}: secret values differ"
-        return
-    yield from difflib.unified_diff(before, after, f"{where} (old)", f"{where} (new)", lineterm="", n=2)
-    if change.get("secretValuesDiffer"):
-        yield f"{where}: secret values differ as well"
-
-
-_WHAT: Final = {"composite": "the XR", "conditions": "conditions", "context": "context"}
-
-
-def _document(shown: Mapping[str, Any] | None, part: str) -> list[str]:
-    if shown is None:
-        return []
-    if part not in ("composite", "resource"):
-        return yaml_loader.dump(dict(shown)).splitlines()
-    lines = yaml_loader.dump(shown["object"]).splitlines()
-    lines += [f"# ready: {str(shown['ready']).lower()}"] if "ready" in shown else []
-    lines += [f"# connection detail: {key}" for key in shown.get("connectionDetails", ())]
-    return lines
-
-
 def _names(items: Sequence[Item]) -> str:
     names = [
-        f"{each['kind'].partition('.')[0]}/{each['name']}" + (f" ({each['namespace']})" if each["namespace"] else "")
-        for each in items
+        f"{each['kind']}/{each['name']}" + (f" ({each['namespace']})" if each["namespace"] else "") for each in items
     ]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
