@@ -113,7 +113,7 @@ async def settled(context: ControllerContext, packaging: Packaging) -> None:
 async def _is_starting(context: ControllerContext, packaging: Packaging, revision: str) -> bool:
     runtime_status = packaging.host.runtime_status(revision)
     if runtime_status is not None:
-        return not runtime_status.ready and "ends by itself" not in runtime_status.problem
+        return not runtime_status.ready and not runtime_status.failed
     try:
         found = await context.client.get(FUNCTION_REVISION, revision)
     except NotFound:
