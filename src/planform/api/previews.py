@@ -141,6 +141,12 @@ class FunctionChange(_Wire, frozen=True):
     from_: str = msgspec.field(name="from", default="")
 
 
+class ReleaseChange(_Wire, frozen=True):
+    """Another release of planform: whose built-in functions may answer differently."""
+
+    planform: str = ""
+
+
 class PreviewedChange(_Wire, frozen=True):
     """What would change."""
 
@@ -148,6 +154,7 @@ class PreviewedChange(_Wire, frozen=True):
     deleted: list[Object] | UnsetType = UNSET
     revision: RevisionChange | UnsetType = UNSET
     function_revision: FunctionChange | UnsetType = UNSET
+    release: ReleaseChange | UnsetType = UNSET
 
 
 class Scope(_Wire, frozen=True):
@@ -176,6 +183,15 @@ class ReportSpec(_Wire, frozen=True):
     blast: Blast = msgspec.field(default_factory=Blast)
     classes: tuple[ChangeClass, ...] = ()
     xrs: tuple[XrEntry, ...] = ()
+
+
+def release_verdict(summary: Summary) -> str:
+    """`0 of 1,000 would change`, and if any would, how."""
+    affected = summary.changed + summary.failed + summary.mended + summary.invalid
+    words = f"{affected:,} of {summary.xrs:,} would change"
+    if summary.not_previewed:
+        words += f", {summary.not_previewed:,} not previewed"
+    return f"{words}: {verdict(summary)}" if affected else words
 
 
 def verdict(summary: Summary) -> str:

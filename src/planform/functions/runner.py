@@ -11,6 +11,10 @@ from planform.functions.values import FunctionRequest, FunctionResponse, Object,
 MAX_ANSWER_SIZE: Final = 4 << 20
 
 
+BUILTIN_DIGEST: Final = "builtin:"
+"""How the digest of a built-in function begins; its name and its version follow."""
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionRevision:
     """The revision of a function that a step was resolved to. Everything downstream is keyed by it, never by a name.

@@ -35,6 +35,7 @@ from planform.functions.refusals import RefusalCountingRunner
 from planform.functions.resolution import Catalogue, Version
 from planform.functions.routing import RoutingRunner
 from planform.functions.runner import (
+    BUILTIN_DIGEST,
     MAX_ANSWER_SIZE,
     BuiltinFunction,
     FunctionRevision,
@@ -423,7 +424,7 @@ def names_of(builtin: BuiltinName) -> tuple[str, ...]:
 
 def builtin_digest(builtin: BuiltinName) -> str:
     """What a built-in answers is that of its own version, whatever revision stands for it."""
-    return f"builtin:{builtin.name}:{builtin.version}"
+    return f"{BUILTIN_DIGEST}{builtin.name}:{builtin.version}"
 
 
 @asynccontextmanager

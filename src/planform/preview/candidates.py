@@ -60,7 +60,8 @@ class Reach:
     refused: dict[Place, PlanformError] = field(default_factory=dict)
     """Manifests that the API server would refuse."""
     findings: list[str] = field(default_factory=list)
-    everything: bool = False
+    release: bool = False
+    """Whether XRs with built-in functions are compared with what is there, which another release made of them."""
 
 
 async def candidate_of(
@@ -91,6 +92,7 @@ async def candidate_of(
         side.resolver = await _calling(named.function, named.name, functions, stack)
     elif change.function_revision:
         revisions[change.function_revision.function] = change.function_revision.name
+    reach.release = bool(change.release)
     if packages or revisions or removed:
         side.resolver = await functions.candidate(stack, packages=packages, revisions=revisions, removed=removed)
     return side, reach
@@ -114,6 +116,8 @@ def change_digest(change: PreviewedChange) -> str:
     ]
     if change.function_revision and change.function_revision.from_:
         named.append([change.function_revision.from_])
+    if change.release:
+        named.append(["release", change.release.planform])
     return f"sha256:{digest_of([*parts, *named]).hex()}"
 
 

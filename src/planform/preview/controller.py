@@ -20,7 +20,7 @@ import planform
 from planform.api.conditions import XrCondition, set_conditions
 from planform.api.kinds import Object
 from planform.api.names import COMPOSITION_REVISION, FUNCTION_REVISION, PREVIEW, PREVIEW_LABEL, PREVIEW_REPORT
-from planform.api.previews import PreviewSpec, Summary, verdict
+from planform.api.previews import PreviewSpec, Summary, release_verdict, verdict
 from planform.client.informer import InformerEvent, ObjectKey, list_pages
 from planform.client.protocol import Patch, PatchType
 from planform.clock import timestamp
@@ -212,7 +212,7 @@ class PreviewController:
         fields: Object = {
             "phase": "Complete",
             "message": None,
-            "verdict": verdict(summary),
+            "verdict": (release_verdict if _spec(preview).change.release else verdict)(summary),
             "completionTime": timestamp(self._context.clock.now()),
             "plan": plan_digest(expectations),
             "progress": {"done": summary.xrs, "total": summary.xrs},

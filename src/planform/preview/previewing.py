@@ -18,7 +18,7 @@ from planform.api.previews import ObjectChange, Scope
 from planform.apimachinery.selectors import LabelSelector
 from planform.client.informer import list_pages
 from planform.errors import Forbidden, NotFound, PlanformError
-from planform.functions.runner import CredentialSource
+from planform.functions.runner import BUILTIN_DIGEST, CredentialSource
 from planform.pipeline.expectation import input_digest
 from planform.preview.candidates import Reach
 from planform.preview.classes import TEAM_LABELS, XrResult
@@ -28,7 +28,7 @@ from planform.preview.patience import NoLongerCalled
 from planform.preview.schema_changes import SchemaChange
 from planform.preview.side_runs import RunWith, SideRun, run_side, unstable_paths
 from planform.preview.sides import Choice, Side, composed_type
-from planform.preview.subtraction import CannotPreview, result_of
+from planform.preview.subtraction import CannotPreview, as_it_is, result_of
 from planform.xrs.index import Definition
 
 MAX_DEPTH: Final = 10
@@ -115,9 +115,13 @@ class Previewer:
         if verdict is not None and verdict.invalid:
             return [self._invalid(definition, xr, "; ".join(verdict.invalid), team)]
         is_new = depth == 0 and not await self._exists(definition, place) if place in self.reach.xrs else False
-        baseline = SideRun(stable=True) if is_new else await run_side(before, definition, xr, self.around)
         follows = self.include_manual
-        candidate = await run_side(after, target, wanted, self.around, like=baseline, follows=follows)
+        if self.reach.release:
+            candidate = await run_side(after, target, wanted, self.around, like=SideRun(), follows=follows)
+            baseline = as_it_is(xr, candidate)
+        else:
+            baseline = SideRun(stable=True) if is_new else await run_side(before, definition, xr, self.around)
+            candidate = await run_side(after, target, wanted, self.around, like=baseline, follows=follows)
         self._give_up(baseline, candidate)
         result = result_of(definition, xr, baseline, candidate, team=team)
         if (result.changes or result.drifting) and not (baseline.deterministic and candidate.deterministic):
@@ -151,7 +155,7 @@ class Previewer:
         """Fields that functions answer differently each time, found by asking again."""
         found: dict[str, frozenset[str]] = {}
         pairs: list[tuple[SideRun, SideRun]] = []
-        if not baseline.deterministic and not is_new:
+        if not baseline.deterministic and not is_new and not self.reach.release:
             pairs.append((baseline, await run_side(before, definition, xr, self.around, cached=False)))
         if not candidate.deterministic:
             again = await run_side(
@@ -258,7 +262,7 @@ class Previewer:
 
     def _may_reach(self, definition: Definition) -> bool:
         reach = self.reach
-        if reach.everything or reach.others or definition.group_kind in reach.definitions:
+        if reach.release or reach.others or definition.group_kind in reach.definitions:
             return True
         if any(place[:2] == (definition.kind.group, definition.kind.kind) for place in reach.xrs):
             return True
@@ -297,8 +301,10 @@ class Previewer:
             return True
         before, after = self._choice(self.baseline, definition, xr), self._choice(self.candidate, definition, xr)
         composition = _composition_of(before) or _composition_of(after)
-        if reach.others or reach.everything:
+        if reach.others:
             return True
+        if reach.release:
+            return any(digest.startswith(BUILTIN_DIGEST) for digest in _resolved(self.candidate, after))
         if reach.function:
             return any(_calls(choice, reach.function) for choice in (before, after))
         if _resolved(self.baseline, before) != _resolved(self.candidate, after):

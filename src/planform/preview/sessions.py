@@ -65,13 +65,11 @@ async def open_previewer(
     pipelines: Pipelines,
     features: FeatureGates,
     dry_run: bool = True,
-    everything: bool = False,
 ) -> AsyncIterator[Previewer]:
     """Both sides of a change; functions that only the candidate calls run while the block does."""
     async with AsyncExitStack() as stack:
         baseline = await live_side(client, functions.resolver())
         candidate, reach = await candidate_of(spec.change, baseline, client, functions, stack)
-        reach.everything = everything
         reads = ReadSettings(
             deny_by_default=features.enabled("DenyExtraResourcesByDefault"),
             requirements_enabled=features.enabled("CompositionFunctionsExtraResources"),

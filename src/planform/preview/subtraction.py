@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from planform.api.conditions import condition_of
 from planform.api.kinds import Object
 from planform.api.previews import FieldChange, ObjectChange, Outcome
 from planform.errors import PlanformError
@@ -71,6 +72,29 @@ def result_of(
         team=team,
         own=own_values(xr, baseline, candidate),
     )
+
+
+def as_it_is(xr: Object, candidate: SideRun) -> SideRun:
+    """What is there, as the run of a release that this process is not: whatever that one wanted, it has applied.
+
+    An XR that was failing, or never composed, says nothing of what was wanted.
+    """
+    run = SideRun(
+        choice=candidate.choice,
+        observed=dict(candidate.observed),
+        results=dict(candidate.observed),
+        status=_only(xr.get("status") or {}, candidate.status),
+        stable=True,
+        xr=xr,
+    )
+    synced = condition_of(xr, "Synced")
+    if synced is None:
+        run.failure = CannotPreview("it has not been composed yet: there is nothing to compare with")
+    elif synced.status != "True":
+        run.failure = CannotPreview(
+            f"it was failing before, so what is there says nothing of a release: {synced.message or 'not Synced'}"
+        )
+    return run
 
 
 def own_values(xr: Object, *runs: SideRun) -> dict[str, str]:

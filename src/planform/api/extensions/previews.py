@@ -51,19 +51,24 @@ def preview() -> Object:
         },
         required=["function", "name"],
     )
+    release = record(
+        "This release of planform, whose built-in functions may answer differently from those that made what is there.",
+        {"planform": text("The version of planform, for readers.")},
+    )
     change = record(
-        "What would change. Exactly one of `revision`, `functionRevision`, and `manifests` with `deleted`.",
+        "What would change. Exactly one of `revision`, `functionRevision`, `release`, and `manifests` with `deleted`.",
         {
             "manifests": many("Objects as they would be applied; they are not.", embedded("One of them."), maximum=500),
             "deleted": many("Objects that would be deleted; they are not.", object_ref("One of them."), maximum=500),
             "revision": revision,
             "functionRevision": function,
+            "release": release,
         },
         rules=[
             rule(
-                "[has(self.manifests) || has(self.deleted), has(self.revision), has(self.functionRevision)]"
-                ".exists_one(given, given)",
-                "exactly one of manifests (with deleted), revision and functionRevision must be set",
+                "[has(self.manifests) || has(self.deleted), has(self.revision), has(self.functionRevision),"
+                " has(self.release)].exists_one(given, given)",
+                "exactly one of manifests (with deleted), revision, functionRevision and release must be set",
             )
         ],
     )

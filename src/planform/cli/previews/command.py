@@ -11,10 +11,11 @@ from typing import Any, Final
 import click
 import msgspec
 
+import planform
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.metadata import name_of, namespace_of
 from planform.api.names import PREVIEW
-from planform.api.previews import PreviewSpec
+from planform.api.previews import PreviewSpec, release_verdict
 from planform.apimachinery.selectors import SelectorError, parse_labels
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.objects.manifests import read_manifests
@@ -53,7 +54,7 @@ _SECRET: Final = GroupVersionKind("", "v1", "Secret")
 @click.option(
     "--snapshot", type=click.Path(exists=True, path_type=Path), help="A file of `planform export --snapshot`."
 )
-@click.option("--release", is_flag=True, help="What this release of planform would change in all XRs.")
+@click.option("--release", is_flag=True, help="Instead: what this release of planform, run here, would change.")
 @click.option("--full", is_flag=True, help="Fold nothing.")
 @output_option("text", "json", "yaml", "markdown", "junit", "html", default="text")
 @connection_options
@@ -135,10 +136,11 @@ async def _here(client: Client, spec: Object, options: dict[str, Any], server: s
         overrides=options["functions"],
         dry_run=options["dry_run"],
         progress=tell,
-        everything=options["release"],
     )
     progress.end()
     answer = answer_of(findings, server=server)
+    if options["release"]:
+        answer.verdict = release_verdict(answer.summary)
     answer.notes = notes
     return answer
 
@@ -168,7 +170,9 @@ def spec_of(options: dict[str, Any]) -> Object:
                 raise UsageError(f"--{option.replace('_', '-')} {options[option]}: write NAME/REVISION")
             change[field] = {names[0]: one, names[1]: other}
     if options["release"]:
-        change.setdefault("manifests", [])
+        if change:
+            raise UsageError("--release is a change of its own", hint="preview other changes by themselves")
+        change["release"] = {"planform": planform.__version__}
     if not change:
         raise UsageError(
             "there is nothing to preview", hint="give files with -f, or --revision, --function-revision or --release"

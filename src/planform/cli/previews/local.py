@@ -59,7 +59,6 @@ async def preview_here(
     overrides: Sequence[str] = (),
     dry_run: bool = True,
     progress: Progress | None = None,
-    everything: bool = False,
 ) -> tuple[Findings, list[str]]:
     """Run it; gives what was found, and what was missing to find more."""
     notes: list[str] = []
@@ -72,7 +71,6 @@ async def preview_here(
             pipelines=pipelines,
             features=FeatureGates({}),
             dry_run=dry_run,
-            everything=everything,
         ) as previewer,
     ):
 
