@@ -6,7 +6,7 @@ needs (built-in controllers that a cluster has itself, admission) is `app`'s bus
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from planform.api.names import SYSTEM_NAMESPACE, XRD
 from planform.apiserver.admission.webhook_calls import WebhookCalls
 from planform.blueprints.actions import Actions, PhaseFunctions
 from planform.blueprints.packaged_phases import PackagedPhases
+from planform.builtin import list_builtins
 from planform.claims.controller import ClaimControllers
 from planform.client.informer import list_pages
 from planform.client.protocol import Client
@@ -65,6 +66,7 @@ from planform.rollouts.gates.background import open_measurements
 from planform.rollouts.gates.tools import GateTools, rollout_reach
 from planform.rollouts.gating import WaveGates
 from planform.rollouts.notifications import NotificationController
+from planform.rollouts.own_release import ReleaseRollouts, release_id
 from planform.rollouts.policy_controller import PolicyController
 from planform.rollouts.window_controller import ChangeWindowController
 from planform.telemetry.metrics import MetricsRegistry
@@ -131,6 +133,8 @@ class Parts:
     """Registries, or beginnings of repositories, from which KCL programs may have modules."""
     builtin_functions: BuiltInUse = BuiltInUse.ALWAYS
     """For which packages the functions serve that ship with planform."""
+    builtin_versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of functions that ship with planform instead of their own: what another release is, for tests."""
     webhook_calls: WebhookCalls | None = None
     """Calls webhooks, also those of providers that run here; None where somebody else does."""
     shards: Shards | None = None
@@ -198,7 +202,7 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         host = packaging.host if packaging is not None else None
         if parts.webhook_calls is not None and isinstance(host, RuntimeHost):
             parts.webhook_calls.services = host
-        functions = await stack.enter_async_context(LiveFunctions(context, host))
+        functions = await stack.enter_async_context(LiveFunctions(context, host, parts.builtin_versions))
         # The key must be there before the first XR is, or that XR counts as one from before there was a key.
         keys = StoredRandomKeys(parts.client, parts.cluster.namespace if parts.cluster else SYSTEM_NAMESPACE)
         await keys.ensure()
@@ -237,6 +241,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             record=_recorder(journal, StepRevisions(events)),
             accounts=accounts,
             enforced=enforced,
+            releases=ReleaseRollouts(
+                context, rollouts, compositions, release_id(list_builtins(), parts.builtin_versions)
+            ),
             composed_kinds=parts.composed_kinds,
         )
         composites = CompositeControllers(tools, functions, memory=journal)

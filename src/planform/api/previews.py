@@ -145,6 +145,8 @@ class ReleaseChange(_Wire, frozen=True):
     """Another release of planform: whose built-in functions may answer differently."""
 
     planform: str = ""
+    composition: str = ""
+    """Only XRs of this Composition, if given."""
 
 
 class PreviewedChange(_Wire, frozen=True):

@@ -342,6 +342,10 @@ class Cause(Declared, frozen=True, kw_only=True):
     rollback: (
         Annotated[bool, described("Whether the Composition came back to what was released before.")] | UnsetType
     ) = UNSET
+    release: (
+        Annotated[str, described("Another release of planform, named after the versions of its built-in functions.")]
+        | UnsetType
+    ) = UNSET
 
 
 class RevisionChange(Declared, frozen=True, kw_only=True):
@@ -356,6 +360,11 @@ class RevisionChange(Declared, frozen=True, kw_only=True):
     to: Annotated[str, described("The revision to come.", min_length=1)]
     to_number: Annotated[int, described("Its number when the Rollout began.")]
     cause: Annotated[Cause, described("Why there is one.")] | UnsetType = UNSET
+
+    @property
+    def is_release(self) -> bool:
+        """Whether it is planform itself that changes, and no revision."""
+        return bool(self.cause and self.cause.release)
 
 
 class RolloutSpec(Declared, frozen=True, kw_only=True):

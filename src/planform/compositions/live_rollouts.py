@@ -113,8 +113,8 @@ class LiveRollouts:
         for each in touched:
             members = self._by_composition.setdefault(each, set())
             members.discard(name)
-            if rollout is not None:
-                members.add(name)
+            if rollout is not None and not any(change.is_release for change in rollout.spec.changes):
+                members.add(name)  # a release is about no revision, so that nothing of one is derived from it
             if not members:
                 del self._by_composition[each]
         if rollout is not None:

@@ -114,12 +114,18 @@ class Hosting(Protocol):
 class LiveFunctions:
     """The functions of one control plane, in memory. Use it as a context manager, and wait for `synced`."""
 
-    def __init__(self, context: ControllerContext, host: Hosting | None = None) -> None:
+    def __init__(
+        self, context: ControllerContext, host: Hosting | None = None, versions: Mapping[str, str] | None = None
+    ) -> None:
+        """`versions` of built-in functions are instead of their own, as in another release."""
         self._context = context
         self._host = host
-        self._builtins = {name: _builtin(name, entry) for entry in list_builtins() for name in names_of(entry)}
+        self._versions = versions or {}
+        self._builtins = {
+            name: _builtin(name, entry, self._versions) for entry in list_builtins() for name in names_of(entry)
+        }
         if (shipped := find_builtin_name(PATCH_AND_TRANSFORM)) is not None:
-            self._builtins[SHIPPED_PATCH_AND_TRANSFORM] = _builtin(SHIPPED_PATCH_AND_TRANSFORM, shipped)
+            self._builtins[SHIPPED_PATCH_AND_TRANSFORM] = _builtin(SHIPPED_PATCH_AND_TRANSFORM, shipped, self._versions)
         self._functions: dict[str, _Function] = {}
         self._rules: dict[str, ImageConfig] = {}  # for images
         self._revisions: dict[str, dict[str, Object]] = {}  # by function, then by their own names
@@ -316,7 +322,7 @@ class LiveFunctions:
             if builtin is None:  # a later release had it
                 endpoint = None
             else:
-                digest, deterministic = builtin_digest(builtin), builtin.deterministic
+                digest, deterministic = builtin_digest(builtin, self._versions), builtin.deterministic
                 quick = builtin.quick
         version = _version(
             function,
@@ -422,9 +428,9 @@ def names_of(builtin: BuiltinName) -> tuple[str, ...]:
     return (*names, *(_PREFIX + name for name in names))
 
 
-def builtin_digest(builtin: BuiltinName) -> str:
+def builtin_digest(builtin: BuiltinName, versions: Mapping[str, str]) -> str:
     """What a built-in answers is that of its own version, whatever revision stands for it."""
-    return f"{BUILTIN_DIGEST}{builtin.name}:{builtin.version}"
+    return f"{BUILTIN_DIGEST}{builtin.name}:{versions.get(builtin.name, builtin.version)}"
 
 
 @asynccontextmanager
@@ -516,11 +522,11 @@ def _finder(
     return find
 
 
-def _builtin(name: str, entry: BuiltinName) -> _Served:
+def _builtin(name: str, entry: BuiltinName, versions: Mapping[str, str]) -> _Served:
     version = Version(
         name,
         BUILTIN_REVISION,
-        digest=builtin_digest(entry),
+        digest=builtin_digest(entry, versions),
         capabilities=frozenset(BUILTIN_CAPABILITIES),
         deterministic=entry.deterministic,
         quick=entry.quick,

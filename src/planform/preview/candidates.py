@@ -55,6 +55,8 @@ class Reach:
     compositions: set[str] = field(default_factory=set)
     function: str = ""
     """Whose steps are compared wherever they are."""
+    only: str = ""
+    """The one Composition whose XRs a release is looked at for; empty for all."""
     others: list[str] = field(default_factory=list)
     """Objects that any pipeline may read."""
     refused: dict[Place, PlanformError] = field(default_factory=dict)
@@ -92,7 +94,8 @@ async def candidate_of(
         side.resolver = await _calling(named.function, named.name, functions, stack)
     elif change.function_revision:
         revisions[change.function_revision.function] = change.function_revision.name
-    reach.release = bool(change.release)
+    if change.release:
+        reach.release, reach.only = True, change.release.composition
     if packages or revisions or removed:
         side.resolver = await functions.candidate(stack, packages=packages, revisions=revisions, removed=removed)
     return side, reach
@@ -117,7 +120,7 @@ def change_digest(change: PreviewedChange) -> str:
     if change.function_revision and change.function_revision.from_:
         named.append([change.function_revision.from_])
     if change.release:
-        named.append(["release", change.release.planform])
+        named.append(["release", change.release.planform, change.release.composition])
     return f"sha256:{digest_of([*parts, *named]).hex()}"
 
 

@@ -304,7 +304,8 @@ class Previewer:
         if reach.others:
             return True
         if reach.release:
-            return any(digest.startswith(BUILTIN_DIGEST) for digest in _resolved(self.candidate, after))
+            called = _resolved(self.candidate, after) if reach.only in ("", composition) else ()
+            return any(digest.startswith(BUILTIN_DIGEST) for digest in called)
         if reach.function:
             return any(_calls(choice, reach.function) for choice in (before, after))
         if _resolved(self.baseline, before) != _resolved(self.candidate, after):

@@ -132,6 +132,11 @@ def decide(rollout: Rollout, actions: Sequence[RolloutAction], facts: Facts, now
     return start if start is not None else _run(work)
 
 
+def is_release(rollout: Rollout) -> bool:
+    """Whether it is planform itself that changes: nobody moves, and there is no way back."""
+    return all(change.is_release for change in rollout.spec.changes)
+
+
 # -- what ends a Rollout, in the order in which it is looked at
 
 
@@ -143,7 +148,7 @@ def _ended(work: _Work, actions: Sequence[RolloutAction]) -> Moves | None:
             return work.moves("Aborting", "Deleted", "the Rollout was deleted", [("Abort", "the Rollout was deleted")])
         return None
     work.status = msgspec.structs.replace(work.status, waiting=UNSET)
-    back = work.facts.returning
+    back = 0 if is_release(work.rollout) else work.facts.returning  # nobody has moved
     if verdict == "Aborted":
         if any(each.spec.action == "Fail" for each in actions) and not any(
             each.spec.action == "Abort" for each in actions
@@ -223,8 +228,9 @@ def _not_started(work: _Work) -> Moves | None:
     if all(change.cause and change.cause.rollback for change in rollout.spec.changes):
         text = "a way back is not waited for: this revision was released before"
         return work.moves("Completed", "Rollback", text, [("Complete", text)])
+    release = is_release(rollout)
     open_parts = sum(part.pending + part.moving for wave in facts.waves for part in wave.parts)
-    if open_parts == 0 and facts.put_off == 0 and not sum(wave.failed for wave in facts.waves):
+    if not release and open_parts == 0 and facts.put_off == 0 and not sum(wave.failed for wave in facts.waves):
         text = "nobody has to move" if any(wave.xrs for wave in facts.waves) else "there are no XRs"
         return work.moves("Completed", "NothingToMove", text, [("Complete", text)])
     if facts.preview == "Running":
@@ -240,6 +246,9 @@ def _not_started(work: _Work) -> Moves | None:
     if strategy.start == "Manual" and not done.started:
         work.waits("Start", f"it begins when started: planform rollout start {rollout.metadata.name}")
         return work.moves("Pending")
+    if release:
+        text = "XRs follow this release of planform"
+        return work.moves("Completed", "Released", text, [("Complete", text)])
     work.status = msgspec.structs.replace(work.status, started=stamp(work.now))
     return None
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+import planform
 from planform.api.authors import authority_annotations
 from planform.api.kinds import Object
 from planform.api.names import PREVIEW, ROLLOUT
@@ -31,6 +32,11 @@ _MANAGER: Final = "planform-rollout"
 def new_preview(stored: Mapping[str, Any], rollout: Rollout) -> Object:
     """What a Rollout's change would do, with the rights of the policy's author."""
     metadata, change = stored["metadata"], rollout.spec.changes[0]
+    previewed: Object = {"revision": {"composition": change.composition, "name": change.to}}
+    pinned = rollout.spec.strategy.manual_xrs == "Advance"
+    if change.is_release:  # which reaches pinned XRs, too: no revision of a Composition names a release
+        previewed = {"release": {"composition": change.composition, "planform": planform.__version__}}
+        pinned = True
     owner = {"apiVersion": ROLLOUT.api_version, "kind": ROLLOUT.kind, "name": metadata["name"], "uid": metadata["uid"]}
     annotations = authority_annotations(stored)
     name = rollout.spec.preview_ref.name if rollout.spec.preview_ref else metadata["name"]
@@ -43,8 +49,8 @@ def new_preview(stored: Mapping[str, Any], rollout: Rollout) -> Object:
             **({"annotations": annotations} if annotations else {}),
         },
         "spec": {
-            "change": {"revision": {"composition": change.composition, "name": change.to}},
-            "scope": {"includeManual": rollout.spec.strategy.manual_xrs == "Advance"},
+            "change": previewed,
+            "scope": {"includeManual": pinned},
             "ttl": _TTL,
         },
     }

@@ -29,6 +29,7 @@ from planform.xrs.enforced_plans import EnforcedPlans
 from planform.xrs.last_run import LastRun, RecordingCredentials, RecordingReader, dependencies_of
 from planform.xrs.live_compositions import LiveCompositions
 from planform.xrs.observing import Observed
+from planform.xrs.releases import ReleaseGate
 from planform.xrs.rights import NamespaceAccounts
 
 _EDITABLE: Final = ("generation", "labels", "annotations", "ownerReferences", "deletionTimestamp")
@@ -77,6 +78,7 @@ class Tools:
     record: Recorder | None = None
     accounts: NamespaceAccounts | None = None
     enforced: EnforcedPlans | None = None
+    releases: ReleaseGate | None = None
     composed_kinds: ComposedKinds = ComposedKinds()  # noqa: RUF009  (frozen)
     parsed: OrderedDict[str, tuple[Step, ...]] = field(default_factory=OrderedDict)
 
@@ -95,6 +97,8 @@ class ReconcileState:
     secrets: RecordingCredentials
     deviates: bool = False
     """Whether the plan goes beyond its preview, and may."""
+    builtins: tuple[str, ...] = ()
+    """Built-in functions whose version is another than in the last run, if all other functions are the same."""
 
     @cached_property
     def digest(self) -> bytes:

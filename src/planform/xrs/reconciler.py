@@ -75,9 +75,11 @@ from planform.xrs.enforced_plans import PlanDeviates
 from planform.xrs.index import Definition, XrIndex
 from planform.xrs.last_run import LastRun, RecordingCredentials, RecordingReader, still_reads_the_same
 from planform.xrs.observing import named, observe, references
+from planform.xrs.releases import changed_builtins, wants_the_same
 from planform.xrs.rights import ConfinedCredentials, Writers
 from planform.xrs.running_calls import RunningCalls
 from planform.xrs.scopes import Scopes
+from planform.xrs.sharding import PREFIX
 from planform.xrs.status_writer import StatusWriter, explained
 
 MIN_POLL_SECONDS: Final = 1.0
@@ -186,7 +188,7 @@ class CompositeReconciler:
             self._count(work)
             await self._status_writer.unchanged(key, xr)
             return self._come_back(xr, work.last_run.expires if work.last_run is not None else None)
-        return await self._run(work)
+        return await self._run(work, waits=await self._is_only_another_release(work))
 
     def _parsed(self, chosen: Chosen) -> tuple[Step, ...]:
         """The revision's pipeline, parsed once: a revision never changes."""
@@ -202,29 +204,77 @@ class CompositeReconciler:
     async def _is_unchanged(self, work: ReconcileState) -> bool:
         """Whether a run would rest on exactly what the last one rested on, and so need not be."""
         last = work.last_run
-        if last is None or not last.settled or work.chosen.fields:
-            return False
-        if RUNNING_CALL in ((work.xr.get("status") or {}).get("planform") or {}):
-            return False  # whoever waited for it is gone: it must not be shown for ever
-        if last.published_keys != self._published_keys or last.gates != self._gates:
-            return False
-        if last.revision != work.chosen.revision:
+        if last is None or not self._is_settled(work, last):
             return False
         if last.expires is None and not last.deterministic:
             return False
         if last.expires is not None and self._context.clock.now().timestamp() >= last.expires:
             return False
-        resolver = self._tools.pipelines.resolver("composition")
-        try:
-            functions = tuple((step.name, resolver(step).revision.digest) for step in work.steps)
-        except ResolutionError:
+        if last.functions != self._functions(work.steps):
             return False
-        if last.functions != functions or not (work.is_self_triggered or work.looks_the_same):
+        return await self._rests_on_the_same(work, last)
+
+    def _is_settled(self, work: ReconcileState, last: LastRun) -> bool:
+        """Whether the last run was carried out, and nothing that the control plane keeps of it is another."""
+        if not last.settled or work.chosen.fields:
+            return False
+        if RUNNING_CALL in ((work.xr.get("status") or {}).get("planform") or {}):
+            return False  # whoever waited for it is gone: it must not be shown for ever
+        if last.published_keys != self._published_keys or last.gates != self._gates:
+            return False
+        return last.revision == work.chosen.revision
+
+    async def _rests_on_the_same(self, work: ReconcileState, last: LastRun) -> bool:
+        """Whether functions would be sent what they were sent in the last run."""
+        if not (work.is_self_triggered or work.looks_the_same):
             return False
         try:
             return await still_reads_the_same(last, self._tools.pipelines.reader, work.secrets.source)
         except CredentialsUnavailable:
             return False  # the run will say why
+
+    def _functions(self, steps: Sequence[Step]) -> tuple[tuple[str, str], ...]:
+        """What would answer now, as a LastRun keeps it; empty if a step has no function."""
+        resolver = self._tools.pipelines.resolver("composition")
+        try:
+            return tuple((step.name, resolver(step).revision.digest) for step in steps)
+        except ResolutionError:
+            return ()
+
+    async def _is_only_another_release(self, work: ReconcileState) -> bool:
+        """Whether a policy holds the XR's Composition, and all that is different from the last run is the version of
+        built-in functions: see `planform.xrs.releases`."""
+        last = work.last_run
+        if last is None or self._tools.releases is None or not work.chosen.under_policy or _is_asked_for(work.xr):
+            return False
+        work.builtins = tuple(changed_builtins(last.functions, self._functions(work.steps)))
+        if not work.builtins or work.edited is not False or not self._is_settled(work, last):
+            return False
+        return await self._rests_on_the_same(work, last)
+
+    async def _waits_for_release(self, work: ReconcileState, outcome: PipelineOutcome) -> bool:
+        """Whether nothing is carried out: because it is as it was, or because the release is held."""
+        last = work.last_run
+        assert last is not None
+        assert self._tools.releases is not None
+        try:
+            decided = await self._decide(work, outcome)
+        except PlanformError:
+            same = False
+        else:
+            ready = readiness(decided, outcome.desired.composite.ready)
+            conditions = [ready, *custom_conditions(outcome)]
+            same = wants_the_same(work.xr, decided, work.observed.resources, last, conditions)
+        if same:
+            now = self._functions(work.steps)
+            self._xr_index.remember(work.key, work.uid, msgspec.structs.replace(last, functions=now))
+            return True
+        controller = f"{PREFIX}{self._definition.name}"
+        why = await self._tools.releases.admits(work.chosen.composition, controller)
+        if why:
+            text = f"Left as it is: this release of planform would change it ({', '.join(work.builtins)}); {why}"
+            self._status_writer.event(work.xr, "Normal", "HeldByRelease", text)
+        return bool(why)
 
     async def _save_choice(self, xr: Object, last_run: LastRun | None, fields: Mapping[str, Any]) -> Object:
         """Let the XR say what it is composed by, if it does not yet, although nothing more may come of it.
@@ -249,7 +299,8 @@ class CompositeReconciler:
         except ResolutionError:
             return False
 
-    async def _run(self, work: ReconcileState) -> Result:
+    async def _run(self, work: ReconcileState, *, waits: bool = False) -> Result:
+        """Run the pipeline and carry out what comes of it. `waits`: if it changes something, only once that may be."""
         pipelines = self._tools.pipelines
         if work.chosen.fields and not self._answers_at_once(work.steps):
             work.xr = await self._save_choice(work.xr, work.last_run, work.chosen.fields)
@@ -270,6 +321,12 @@ class CompositeReconciler:
             around_calls=RunningCalls(partial(self._show_running, work), self._context.clock),
         )
         seconds = self._context.clock.monotonic() - begun
+        if waits and await self._waits_for_release(work, outcome):
+            self._count(work)
+            return Result()
+        if work.builtins and not waits:
+            text = f"Run at once with this release of planform ({', '.join(work.builtins)}): {work.trigger}"
+            self._status_writer.event(work.xr, "Normal", "ReleaseTaken", text)
         await self._status_writer.results(work.xr, outcome)
         ran, carried = work.xr, CarriedOut()
         try:

@@ -53,7 +53,10 @@ def preview() -> Object:
     )
     release = record(
         "This release of planform, whose built-in functions may answer differently from those that made what is there.",
-        {"planform": text("The version of planform, for readers.")},
+        {
+            "planform": text("The version of planform, for readers."),
+            "composition": text("Only XRs of this Composition are looked at, if given."),
+        },
     )
     change = record(
         "What would change. Exactly one of `revision`, `functionRevision`, `release`, and `manifests` with `deleted`.",
