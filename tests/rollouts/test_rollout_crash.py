@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from planform.api.kinds import Object
-from planform.api.names import COMPOSITION_REVISION, ROLLOUT, ROLLOUT_ACTION
+from planform.api.names import COMPOSITION_REVISION, ROLLOUT
 from planform.client.protocol import Client
 from planform.errors import ServiceUnavailable
 from planform.reconcile.context import ControllerContext
@@ -25,7 +25,6 @@ from tests.rollouts.rolling import (
     good,
     policy,
     releases,
-    revision_of,
     revisions_used,
     rollouts,
     until_phase,
@@ -174,73 +173,6 @@ async def test_crash_of_the_plane_keeps_an_abort_that_was_made_while_it_was_down
     async with a_process(context, unique, tmp_path / "after") as platform:
         await until_phase(platform, "Aborted")
         await all_on(platform, xrs, one)
-
-
-async def test_gitops_loop_with_self_heal_fights_over_no_field_and_reverts_no_action(
-    context: ControllerContext, unique: str
-) -> None:
-    async with a_platform(context, unique) as platform:
-        desired: dict[str, Object] = {}
-        changes: dict[tuple[str, str], int] = {}
-        stop = asyncio.Event()
-
-        async def sync() -> None:
-            """What Argo CD does: apply everything again and again, whether or not it changed."""
-            while not stop.is_set():
-                for obj in list(desired.values()):
-                    before = obj.get("seen", "")
-                    wanted = {key: value for key, value in obj.items() if key != "seen"}
-                    written = await platform.client.apply(wanted, manager="argocd-controller", force=True)
-                    at = str(written["metadata"].get("generation"))
-                    if before and before != at:
-                        changes[obj["kind"], obj["metadata"]["name"]] = (
-                            changes.get((obj["kind"], obj["metadata"]["name"]), 0) + 1
-                        )
-                    obj["seen"] = at
-                await asyncio.sleep(0.1)
-
-        one = await platform.compose(good("1"))
-        xrs = await fleet(platform, 4, {0: {"canary": "true"}})
-        for xr in xrs:
-            labels = {key: value for key, value in (xr["metadata"].get("labels") or {}).items() if key == "canary"}
-            metadata = {"name": xr["metadata"]["name"], "namespace": platform.namespace, "labels": labels}
-            desired[metadata["name"]] = {
-                "apiVersion": xr["apiVersion"],
-                "kind": xr["kind"],
-                "metadata": metadata,
-                "spec": {},
-            }
-        held = await policy(platform, waves=[{**CANARY, "soak": "1h"}])
-        desired["policy"] = {key: held[key] for key in ("apiVersion", "kind", "spec")} | {
-            "metadata": {"name": held["metadata"]["name"]}
-        }
-        syncing = asyncio.create_task(sync())
-        try:
-            desired["composition"] = platform.composition(good("2"))
-            running = await until_phase(platform, "Running")
-
-            async def moved() -> bool:
-                return revision_of(await platform.get(xrs[0])) == str(running["spec"]["changes"][0]["to"])
-
-            await eventually(moved, "the canary moved")
-            await act(platform, running, "Abort", reason="not this one")
-            await until_phase(platform, "Aborted")
-            await all_on(platform, xrs, one)
-            await asyncio.sleep(0.5)
-            assert len(await rollouts(platform)) == 1, "what Git still says does not begin again"
-            desired["composition"] = platform.composition(good("3"))
-            third = await until_phase(platform, "Running")
-            await act(platform, third, "Promote", wave="canary")
-            await until_phase(platform, "Completed")
-            desired["composition"] = platform.composition(good("1"))
-            await all_on(platform, xrs, one)
-            kept = [each["spec"]["action"] for each in (await context.client.list(ROLLOUT_ACTION)).items]
-            assert {"Abort", "Promote", "Complete"} <= set(kept)
-        finally:
-            stop.set()
-            await syncing
-        moves = {name: count for (kind, name), count in changes.items() if kind == "App"}
-        assert all(count <= 6 for count in moves.values()), moves
 
 
 async def test_machine_stops_a_bad_change_though_the_watch_is_behind(context: ControllerContext, unique: str) -> None:
