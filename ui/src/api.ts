@@ -1,8 +1,8 @@
 // Asking the server. Every refusal is an `ApiError` with what to do about it; nothing is kept but the session's token.
 import { signal } from "@preact/signals";
+import { PREFIX } from "./address";
 import type { Act, Done, Refusal, Session } from "./types";
 
-export const PREFIX = "/ui/api/v1";
 export const session = signal<Session | null>(null);
 export const needsLogin = signal(false);
 

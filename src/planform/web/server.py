@@ -41,6 +41,8 @@ from planform.web.stream import STREAMS, STREAMS_OF_SESSION, Subscription
 MAX_PATH: Final = 2048
 MAX_BODY: Final = 64 * 1024
 MAX_TOPICS: Final = 24
+MAX_TREES: Final = 16
+"""XRs whose trees one stream follows: all tabs of a browser share it."""
 IDLE_SECONDS: Final = 300.0
 """So long after its last page has gone, what an identity's mirror holds is let go."""
 AGAIN_SECONDS: Final = 0.5
@@ -96,7 +98,7 @@ class Dashboard:
         self._cookie = cookie
         self.sessions: Sessions[str] = Sessions(clock)
         self._lookers: dict[str, asyncio.Task[Looker]] = {}
-        self._streams: dict[Stream, str] = {}
+        self._streams: dict[Stream, Session[str]] = {}
         self._openapi = _encoder.encode(api.openapi(__version__))
 
     # -- life
@@ -129,7 +131,7 @@ class Dashboard:
         """A request is asked when it comes; a stream stays for hours, so its identity is asked again and again."""
         while True:
             await self._clock.sleep(AGAIN_SECONDS)
-            for key in set(self._streams.values()):
+            for key in {session.who for session in self._streams.values()}:
                 try:
                     await self._check(key)
                 except ApiError:
@@ -141,10 +143,13 @@ class Dashboard:
             await self._identities.check(key)
         except Unauthorized:
             self.sessions.close_all(key)
-            for stream in [stream for stream, of in self._streams.items() if of == key]:
-                stream.end(_ENDED)
+            self._end_streams(lambda session: session.who == key)
             await self._drop(key)
             raise
+
+    def _end_streams(self, of: Callable[[Session[str]], bool]) -> None:
+        for stream in [stream for stream, session in self._streams.items() if of(session)]:
+            stream.end(_ENDED)
 
     async def _drop(self, key: str) -> None:
         task = self._lookers.pop(key, None)
@@ -224,6 +229,7 @@ class Dashboard:
                 return _answer(await self._who(looker, session))
             case "DELETE", ("session",):
                 self.sessions.close(session)
+                self._end_streams(lambda each: each is session)
                 return _answer(answers.Done(message="logged out"))
             case "POST", ("actions",):
                 asked = msgspec.json.decode(request.body, type=answers.Act)
@@ -300,17 +306,23 @@ class Dashboard:
         if session.streams >= STREAMS_OF_SESSION or len(self._streams) >= STREAMS:
             raise TooManyRequests("too many pages are open", hint="close some of them")
         topics = query.get("topics", [""])[0].split(",")[:MAX_TOPICS]
-        named = query.get("xr", [""])[0]
-        tree = None
-        if named:
-            parts = named.split("/")
+        named = [each for each in query.get("xr", ()) if each]
+        if len(named) > MAX_TREES:
+            raise BadRequest(f"a stream follows at most {MAX_TREES} XRs")
+        trees = []
+        for each in named:
+            parts = each.split("/")
             if len(parts) != 3:
                 raise BadRequest("xr is KIND.GROUP/NAMESPACE/NAME")
-            tree = xr_views.target_of(looker, *parts)[1]
+            try:
+                trees.append(xr_views.target_of(looker, *parts)[1])
+            except NotFound:
+                continue  # one tab may show what is gone: the others' stream does not fail for it
+        if trees:
             topics.append("tree")
         last = request.header(b"last-event-id") or query.get("lastEventId", [""])[0]
         stream = Stream()
-        chunks = self._counted(Subscription(looker.mirror, topics).events(last[:80], tree), session, looker, stream)
+        chunks = self._counted(Subscription(looker.mirror, topics).events(last[:80], trees), session, looker, stream)
         return HttpResponse(
             200,
             headers=[*guard.HEADERS, _NO_STORE, (b"x-accel-buffering", b"no")],
@@ -325,7 +337,7 @@ class Dashboard:
         """The events of a stream, counted while it is open; it ends with its session."""
         session.streams += 1
         looker.streams += 1
-        self._streams[stream] = session.who
+        self._streams[stream] = session
         try:
             async for event in events:
                 yield event

@@ -1,4 +1,4 @@
-"""One stream for each page, over which all its watches come: server-sent events with ids to resume by.
+"""One stream for the pages of a browser, over which all their watches come: server-sent events with ids to resume by.
 
 An event's id is the instance of the mirror and a number that grows with every change it was told; behind it stand the
 resource versions from which the mirror itself resumes. Changes of one object that come faster than four a second
@@ -33,7 +33,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class Subscription:
-    """What one page has not been told yet."""
+    """What one reader has not been told yet: all tabs of a browser, or a page alone."""
 
     def __init__(self, mirror: Mirror, topics: Collection[str]) -> None:
         self._mirror = mirror
@@ -52,11 +52,11 @@ class Subscription:
             self._pending[topic, id_] = None
         self._wake.set()
 
-    async def events(self, last: str, tree: Target | None) -> AsyncIterator[bytes]:
+    async def events(self, last: str, trees: Collection[Target] = ()) -> AsyncIterator[bytes]:
         """Server-sent events until the reader goes. `last` is the id of the last one it had."""
         mirror = self._mirror
         stop = mirror.listen(self.offer)
-        watching = asyncio.create_task(self._follow(tree)) if tree is not None else None
+        watching = [asyncio.create_task(self._follow(tree), name="dashboard tree") for tree in trees]
         try:
             yield b"retry: 1000\n\n"
             if last:
@@ -91,8 +91,8 @@ class Subscription:
                     yield b": alive\n\n"
         finally:
             stop()
-            if watching is not None:
-                watching.cancel()
+            for task in watching:
+                task.cancel()
 
     def _id(self) -> str:
         return f"{self._mirror.epoch}.{self._mirror.sequence}"
