@@ -13,14 +13,18 @@ from typing import Any
 
 import pytest
 
-from planform.api.kinds import GroupVersionKind
+from planform.api.kinds import GroupVersionKind, Object
 from planform.apiserver.auth.pki import Pki
 from planform.app import ControlPlane, Settings, open_control_plane
 from planform.cli.control_plane.up import serving_dashboard
 from planform.clock import SystemClock
+from planform.errors import NotFound
+from planform.web import rights
 from planform.web.page import Page
 
 WITHIN = 3.0
+BINDING = GroupVersionKind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding")
+WIDGET = {"apiVersion": "example.org/v1", "kind": "Widget", "spec": {}}
 ACCOUNT = GroupVersionKind("", "v1", "ServiceAccount")
 TOKENS = "static-token,carol,u3\nother-token,dave,u4\n"
 
@@ -178,3 +182,95 @@ async def token_at(root: Visitor, path: str, asked: object) -> str:
     found = json.loads(await reader.readexactly(length))
     writer.close()
     return str(found["status"]["token"])
+
+
+def grant(user: str, role: str) -> Object:
+    return {
+        "apiVersion": BINDING.api_version,
+        "kind": BINDING.kind,
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": BINDING.group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": BINDING.group}],
+    }
+
+
+def xrd(kind: str, plural: str, group: str) -> Object:
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}
+    spec = {
+        "group": group,
+        "names": {"kind": kind, "plural": plural},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1", "served": True, "referenceable": True, "schema": schema}],
+    }
+    return {
+        "apiVersion": "apiextensions.crossplane.io/v2",
+        "kind": "CompositeResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": spec,
+    }
+
+
+def role(name: str, group: str) -> Object:
+    rules = [{"apiGroups": [group], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+    return {"apiVersion": BINDING.api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+
+
+async def until_total(visitor: Visitor, wanted: int) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while True:
+            status, overview = await visitor.ask("GET", "overview")
+            assert status == 200, overview
+            if overview["total"] == wanted:
+                return dict(overview)
+            await asyncio.sleep(0.1)
+
+
+async def test_rows_go_with_the_grant_to_see_them_and_come_back_with_it(served: Served) -> None:
+    client = served.plane.client
+    await client.create(xrd("Widget", "widgets", "example.org"))
+    for obj in (role("xrs", "example.org"), role("xrds", "apiextensions.crossplane.io")):
+        await client.create(obj)
+    for name in ("xrs", "xrds"):
+        await client.create(grant("alice", name))
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await client.create({**WIDGET, "metadata": {"name": "secret-project", "namespace": "default"}})
+                break
+            except NotFound:
+                await asyncio.sleep(0.1)
+    alice = await served.by_link("alice")
+    await until_total(alice, 1)
+    reader, writer = await alice.stream()
+    started = asyncio.get_running_loop().time()
+    await client.delete(BINDING, "xrs")
+    async with asyncio.timeout(20):
+        told = await reader.readuntil(b'"gone":true')
+    assert b"secret-project" in told
+    assert asyncio.get_running_loop().time() - started < 10, "within seconds, not when the watch ends"
+    overview = await until_total(alice, 0)
+    assert any(each["what"] == "Widget" for each in overview["problems"]), "what is missing is said"
+    assert (await alice.ask("GET", "xrs"))[1]["rows"] == []
+    await client.create(grant("alice", "xrs"))
+    await until_total(alice, 1)
+    await client.delete(BINDING, "xrds")
+    await until_total(alice, 0)
+    writer.close()
+
+
+RULES: list[dict[str, Any]] = [
+    {"verbs": ["get", "list"], "apiGroups": ["a.example.org"], "resources": ["as"]},
+    {"verbs": ["*"], "apiGroups": ["b.example.org"], "resources": ["*"]},
+    {"verbs": ["list"], "apiGroups": ["c.example.org"], "resources": ["cs"], "resourceNames": ["one"]},
+    {"verbs": ["get"], "apiGroups": ["*"], "resources": ["ds"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "covered"),
+    [("a.example.org", "as", True), ("a.example.org", "other", False), ("b.example.org", "bs", True),
+     ("c.example.org", "cs", False), ("d.example.org", "ds", False)],
+    ids=["named", "another resource", "wildcards", "one object only", "another verb"],
+)  # fmt: skip
+def test_rules_cover_a_kind_only_if_all_of_it_may_be_listed(group: str, resource: str, covered: bool) -> None:
+    assert rights.covers(RULES, group, resource) is covered

@@ -17,11 +17,11 @@ from typing import Final
 
 from planform.api import names
 from planform.api.kinds import GroupVersionKind, Object
-from planform.client.informer import Informer, InformerEvent
+from planform.client.informer import Informer, InformerEvent, tombstone
 from planform.client.waits import Backoff
 from planform.clock import Clock
-from planform.errors import PlanformError
-from planform.web import rows
+from planform.errors import Forbidden, PlanformError
+from planform.web import rights, rows
 from planform.web.answers import XrRow
 from planform.web.upstream import Upstream
 from planform.web.usage_series import Series
@@ -53,6 +53,8 @@ _KEPT: Final[dict[str, GroupVersionKind]] = {
 HISTORY: Final = 20_000
 """Changes that a page which was away may still catch up with; older ones mean that it lists again."""
 SYNC_SECONDS: Final = 20.0
+RIGHTS_SECONDS: Final = 2.0
+"""Between two times that the control plane is asked what may still be read."""
 GATES: Final = 1000
 _BACKOFF: Final = Backoff(first=0.2, maximum=15)
 
@@ -80,6 +82,14 @@ class RevisionBrief:
     released: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where what a topic holds comes from, and who takes it in."""
+
+    gvk: GroupVersionKind
+    deliver: Callable[[InformerEvent], None]
+
+
 class Mirror:
     """What the watches told. Everything is read without waiting."""
 
@@ -102,6 +112,8 @@ class Mirror:
         self._clock = clock
         self._rng = rng
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._sources: dict[str, _Source] = {}
+        self._lost: set[str] = set()  # topics that may not be read any more: nothing of them is kept
         self._informers: dict[str, Informer] = {}
         self._settled = asyncio.Event()
 
@@ -112,6 +124,7 @@ class Mirror:
         self._watch("revisions", names.COMPOSITION_REVISION, self._revision)
         for topic, gvk in _KEPT.items():
             self._watch(topic, gvk, self._keeper(topic))
+        self._tasks["rights"] = asyncio.create_task(self._keep_to_rights(), name="dashboard rights")
 
     async def synced(self) -> bool:
         """Wait until all that can be read has been read once; False if that takes too long."""
@@ -142,9 +155,16 @@ class Mirror:
 
     @property
     def is_live(self) -> bool:
-        """Whether the control plane is heard: the definitions are what everybody may read."""
-        informer = self._informers.get("definitions")
-        return informer is not None and (informer.is_hearing or (not informer.is_synced and not informer.restarts))
+        """Whether the control plane is heard, by whatever may be read; not yet tried counts as heard."""
+        return any(
+            informer.is_hearing or (not informer.is_synced and not informer.restarts)
+            for informer in self._informers.values()
+        )
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing at all may be read any more."""
+        return bool(self._lost) and not self._informers
 
     def failures(self) -> dict[GroupVersionKind, PlanformError]:
         return dict(self.upstream.client.failures)
@@ -180,8 +200,37 @@ class Mirror:
             rng=self._rng,
             backoff=_BACKOFF,
         )
+        self._sources[topic] = _Source(gvk, deliver)
         self._informers[topic] = informer
         self._tasks[topic] = asyncio.create_task(informer.run(), name=f"dashboard watch {gvk}")
+
+    async def _keep_to_rights(self) -> None:
+        """Let go of what may not be read any more, and look again at what may."""
+        while True:
+            await self._clock.sleep(RIGHTS_SECONDS)
+            sources = {
+                topic: source
+                for topic, source in self._sources.items()
+                if topic in self._lost or ((informer := self._informers.get(topic)) is not None and informer.is_synced)
+            }
+            refused = await rights.lost(self.upstream, {source.gvk for source in sources.values()})
+            for topic, source in sources.items():
+                if self._sources.get(topic) is not source:
+                    continue  # its definition went meanwhile
+                if source.gvk in refused and topic not in self._lost:
+                    self._lose(topic, source)
+                elif source.gvk not in refused and topic in self._lost:
+                    self._lost.discard(topic)
+                    self._watch(topic, source.gvk, source.deliver)
+
+    def _lose(self, topic: str, source: _Source) -> None:
+        self._lost.add(topic)
+        informer = self._informers.pop(topic)
+        self._tasks.pop(topic).cancel()
+        self.upstream.client.failures[source.gvk] = Forbidden(f"you may not list {source.gvk.kind} any more")
+        for key in informer.keys:
+            gone = tombstone(source.gvk, key, informer.uid_of(key), "")
+            source.deliver(InformerEvent("DELETED", gone))
 
     def _keeper(self, topic: str) -> Callable[[InformerEvent], None]:
         kept = self.objects[topic]
@@ -235,6 +284,8 @@ class Mirror:
 
     def _forget(self, definition: Definition) -> None:
         topic = f"xrs {definition.name}"
+        self._sources.pop(topic, None)
+        self._lost.discard(topic)
         self._informers.pop(topic, None)
         if task := self._tasks.pop(topic, None):
             task.cancel()

@@ -132,6 +132,8 @@ def _missed(mirror: Mirror, last: str) -> list[tuple[str, str]] | None:
 def _live(mirror: Mirror) -> Live:
     if mirror.is_live:
         return Live(live=True)
+    if mirror.is_refused:
+        return Live(live=False, message=f"{mirror.upstream.server} does not let you read anything any more")
     return Live(live=False, message=f"{mirror.upstream.server} does not answer; trying again")
 
 
