@@ -27,6 +27,7 @@ from planform.client.web_requests import Reach
 from planform.clock import Clock
 from planform.compositions.controller import CompositionController
 from planform.compositions.live_rollouts import LiveRollouts
+from planform.compositions.pinned_functions import PinnedFunctions
 from planform.compositions.revisions import TOOL_LABELS
 from planform.compositions.usage_index import UsageIndex
 from planform.definitions.controller import DefinitionController, InstanceControllers
@@ -258,8 +259,15 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
         usage_index.started()
         selectors = parts.features.enabled("FunctionRevisionSelectors")
         actions = Actions(context, parts.phase_functions)
+        pins = PinnedFunctions(parts.manager, rollouts, usage_index)
         users = FunctionUsers(
-            parts.manager, usage_index, functions, actions.uses, metrics=parts.metrics, selectors_enabled=selectors
+            parts.manager,
+            usage_index,
+            functions,
+            actions.uses,
+            pins=pins,
+            metrics=parts.metrics,
+            selectors_enabled=selectors,
         )
         users.start()
         installed = FunctionController(context, functions, packaging, users, external=parts.external_functions)
@@ -289,6 +297,8 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             if served is not None:
                 await served.stop()
             await actions.count_uses()
+            pins.start()
+            await pins.synced()  # what a way back pins must not be deactivated for want of knowledge
             installed.start()
             if packaging is not None:
                 assert data is not None
@@ -297,7 +307,9 @@ async def open_controllers(parts: Parts) -> AsyncIterator[Controllers]:
             CompositionController(
                 context, usage_index, functions, ignored_labels=parts.tool_labels, rollouts=rollouts
             ).start()
-            rollout_controller = RolloutController(context, rollouts, compositions)
+            rollout_controller = RolloutController(
+                context, rollouts, compositions, functions, ignored_labels=parts.tool_labels
+            )
             measurements = await stack.enter_async_context(open_measurements(gate_tools, rollout_controller.wake))
             rollout_controller.gates = WaveGates(parts.client, parts.clock, measurements)
             rollout_controller.start()

@@ -46,7 +46,7 @@ async def test_two_policies_that_are_as_specific_say_so_and_a_more_specific_one_
 async def test_what_a_policy_cannot_hold_yet_is_refused(context: ControllerContext, unique: str) -> None:
     async with a_platform(context, unique) as platform:
         with pytest.raises(Invalid, match="not held yet"):
-            await policy(platform, "", **{"for": {"functions": {"names": ["function-kcl"]}}})
+            await policy(platform, "", **{"for": {"definitions": {"names": ["xdatabases.example.org"]}}})
         with pytest.raises(Invalid, match="planform adds waves named rest"):
             await policy(platform, waves=[{"name": "rest"}])
 

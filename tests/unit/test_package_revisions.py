@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from planform.packages.revisions import Known, active_revisions, copied_labels, stale_labels, surplus_revisions
+from planform.packages.revisions import (
+    Known,
+    active_revisions,
+    copied_labels,
+    retained_revisions,
+    stale_labels,
+    surplus_revisions,
+)
 
 
 def known(*numbers: int, active: tuple[int, ...] = (), used: tuple[int, ...] = ()) -> list[Known]:
@@ -33,6 +42,16 @@ def test_one_that_is_used_is_retained_only_if_that_is_wanted() -> None:
     revisions = known(1, 2, 3, active=(1, 2, 3), used=(1,))
     assert active_revisions(revisions, limit=1, retain=False) == {"r3"}
     assert active_revisions(revisions, limit=1, retain=True) == {"r3", "r1"}
+
+
+def test_what_a_policy_pins_is_active_whatever_the_limit_says_and_is_never_deleted() -> None:
+    plain = known(1, 2, 3, active=(1, 3), used=(1,))
+    pinned = [replace(each, pinned=each.number == 1) for each in plain]
+    assert active_revisions(pinned, limit=1, retain=False) == {"r3", "r1"}
+    assert retained_revisions(plain, limit=1) == ("r1",)
+    assert retained_revisions(pinned, limit=1) == (), "it does not count towards the limit"
+    inactive = [replace(each, active=False, users=0) for each in pinned]
+    assert surplus_revisions(inactive, "r3", history=1) == ("r2",)
 
 
 def test_system_labels_are_never_copied_and_what_is_no_longer_copied_is_stale() -> None:

@@ -155,8 +155,14 @@ class PreviewedChange(_Wire, frozen=True):
     manifests: list[Object] | UnsetType = UNSET
     deleted: list[Object] | UnsetType = UNSET
     revision: RevisionChange | UnsetType = UNSET
+    revisions: list[RevisionChange] | UnsetType = UNSET
     function_revision: FunctionChange | UnsetType = UNSET
     release: ReleaseChange | UnsetType = UNSET
+
+    @property
+    def all_revisions(self) -> list[RevisionChange]:
+        """The CompositionRevisions that are meant, one or several."""
+        return [self.revision] if self.revision else list(self.revisions or ())
 
 
 class Scope(_Wire, frozen=True):

@@ -89,17 +89,17 @@ class PolicyScope(Declared, frozen=True, kw_only=True):
             "has(self.compositions) || has(self.functions) || has(self.definitions)",
             "a policy is for compositions, functions or definitions; `compositions: {}` means all of them",
         ),
-        rule(
-            "!has(self.functions) && !has(self.definitions)",
-            "functions and definitions are not held yet: leave them out, and pin functions in the Composition",
-        ),
+        rule("!has(self.definitions)", "definitions are not held yet: leave them out"),
     )
 
     compositions: Annotated[CompositionsHeld, described("The Compositions that it holds.")] | UnsetType = UNSET
     functions: (
         Annotated[
             NamesHeld,
-            described("Not held yet, and refused: functions whose new revisions make new revisions of Compositions."),
+            described(
+                "The functions whose new revisions make new revisions of these Compositions, which pin them; all that"
+                " the Compositions call if absent. Without `compositions`: all Compositions that call one of them."
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -395,7 +395,8 @@ class Waiting(Declared, frozen=True, kw_only=True):
     """What a Rollout waits for."""
 
     for_: Annotated[
-        str, described("In a word: Preview, Approval, Start, Window, Concurrency, Inconclusive, Deviation ...")
+        str,
+        described("In a word: Preview, Approval, Start, Window, Concurrency, FunctionRevision, Deviation ..."),
     ] = msgspec.field(name="for")
     message: Annotated[str, described("In a sentence, with what to do.")]
 

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from planform.api.annotations import is_paused
+from planform.api.annotations import annotation, annotations_of, is_paused
 from planform.api.conditions import XrCondition
 from planform.api.kinds import Object
+from planform.api.metadata import labels_of, name_of, uid_of
 from planform.api.names import (
     COMPOSITION,
     COMPOSITION_NAME_LABEL,
@@ -28,12 +29,21 @@ from planform.api.names import (
 from planform.api.owners import controller_of, controller_reference
 from planform.client.informer import InformerEvent, ObjectKey
 from planform.compositions.live_rollouts import LiveRollouts, RolloutChange
-from planform.compositions.pinning import is_pinned, pinned
-from planform.compositions.released import Derived, derive, kept_revisions, verdict_of
+from planform.compositions.pinning import UNPINNED_ANNOTATION, functions_held, held_spec, is_pinned, pinned
+from planform.compositions.released import (
+    DEFAULT_ROLLBACK,
+    Derived,
+    Record,
+    derive,
+    kept_revisions,
+    stable_revision,
+    verdict_of,
+)
 from planform.compositions.revisions import (
     TOOL_LABELS,
     RevisionPlan,
     composition_label,
+    identity_of,
     is_revision_of,
     newest_first,
     number_of,
@@ -59,8 +69,6 @@ MANAGER: Final = "apiextensions.crossplane.io/composition"
 COUNTS_EVERY: Final = 1.0
 """Seconds between two writes of how many XRs use the revisions of one Composition."""
 
-DEFAULT_ROLLBACK: Final = 3
-"""Released revisions that a policy keeps if it does not say how many."""
 _CAPABILITY: Final = "composition"
 _IGNORED: Final = "the feature gate FunctionRevisionSelectors is off: what it says of function revisions is ignored"
 _SYNCED: Final = XrCondition("Synced", "True", "ReconcileSuccess")
@@ -141,11 +149,13 @@ class CompositionController:
             await self._functions.synced()
             await self._rollouts.synced()  # half of what was decided may say that what is held is released
             self._knows_functions = True
-        label = f"{COMPOSITION_NAME_LABEL}={composition_label(key.name)}"
-        listed = (await self._client.list(COMPOSITION_REVISION, labels=label)).items
-        plan = plan_revisions(composition, listed, ignored_labels=self._ignored_labels)
+        listed = await self._listed(key.name)
+        if await self._pin_stable(composition, listed):
+            listed = await self._listed(key.name)
+        held = self._held_spec(composition, listed)
+        plan = plan_revisions(composition, listed, ignored_labels=self._ignored_labels, held_spec=held)
         try:
-            revisions = await self._carry_out(composition, plan, listed)
+            revisions = await self._carry_out({**composition, "spec": held}, plan, listed)
         except Conflict:
             raise
         except PlanformError as error:
@@ -155,8 +165,48 @@ class CompositionController:
 
     # -- revisions
 
+    async def _listed(self, composition: str) -> list[Object]:
+        label = f"{COMPOSITION_NAME_LABEL}={composition_label(composition)}"
+        return (await self._client.list(COMPOSITION_REVISION, labels=label)).items
+
+    async def _pin_stable(self, composition: Object, listed: Sequence[Object]) -> bool:
+        """Make the stable revision again with what it runs, where a policy comes to hold together with a change of the
+        Composition: the next function revision would reach everybody who waits there. Gives whether it was made."""
+        name, uid = name_of(composition), uid_of(composition)
+        ours = newest_first(each for each in listed if is_revision_of(each, name, uid))
+        policy, _ = self._rollouts.policy(composition)
+        if policy is None or not ours or not self._selectors_enabled:
+            return False
+        records = self._rollouts.records(name, uid)
+        stable_name = stable_revision(ours, records)
+        stable = next((each for each in ours if name_of(each) == stable_name), None)
+        if stable is None or annotation(stable, UNPINNED_ANNOTATION) or _has_rollout(ours[0], records):
+            return False
+        spec = {key: value for key, value in stable["spec"].items() if key != "revision"}
+        metadata = {**composition["metadata"], "labels": labels_of(stable), "annotations": annotations_of(stable)}
+        former = {**composition, "metadata": metadata, "spec": spec}
+        ignored = self._ignored_labels
+        if identity_of(former, ignored_labels=ignored) == identity_of(composition, ignored_labels=ignored):
+            return False
+        held = held_spec(spec, self._functions.catalogue, held=functions_held(policy), last={})
+        if held == spec:
+            return False
+        plan = plan_revisions(former, listed, ignored_labels=self._ignored_labels, held_spec=held)
+        await self._carry_out({**former, "spec": held}, plan, listed)
+        return True
+
+    def _held_spec(self, composition: Object, listed: Sequence[Object]) -> Object:
+        """The Composition's spec, with the function revisions that its policy pins if one holds it."""
+        if not self._selectors_enabled:
+            spec: Object = composition["spec"]
+            return spec
+        name, uid = name_of(composition), uid_of(composition)
+        newest = next(iter(newest_first(each for each in listed if is_revision_of(each, name, uid))), None)
+        return self._rollouts.held_spec(composition, newest, self._functions.catalogue)
+
     async def _carry_out(self, composition: Object, plan: RevisionPlan, listed: Sequence[Object]) -> list[Object]:
-        """Do what was planned; gives the revisions that are ours now, the newest first."""
+        """Do what was planned; gives the revisions that are ours now, the newest first. The Composition comes with the
+        function revisions that are pinned."""
         revisions = {each["metadata"]["name"]: each for each in listed}
         for stray in plan.adopt:
             owners = [*(stray["metadata"].get("ownerReferences") or ()), controller_reference(composition)]
@@ -411,6 +461,11 @@ def validate(revision: Mapping[str, Any], functions: Catalogue, *, selectors_ena
     chooses = any(step.revision_ref or step.revision_selector is not None for step in steps)
     ignored = not selectors_enabled and (chooses or bool(revision["spec"].get("pinFunctions")))
     return XrCondition("ValidPipeline", "True", "ValidPipeline", _IGNORED if ignored else "")
+
+
+def _has_rollout(revision: Object, records: Iterable[Record]) -> bool:
+    """Whether a Rollout is or was about the revision under its number."""
+    return (name_of(revision), number_of(revision)) in {(each.change.to, each.change.to_number) for each in records}
 
 
 def _functions_of(revision: Mapping[str, Any]) -> Iterable[str]:

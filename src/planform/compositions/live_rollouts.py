@@ -13,11 +13,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from planform.api.annotations import annotation
+from planform.api.kinds import Object
+from planform.api.metadata import name_of, uid_of
 from planform.api.names import ROLLOUT, ROLLOUT_ACTION, ROLLOUT_POLICY
 from planform.api.objects import TypedObject
 from planform.api.rollouts import Rollout, RolloutAction, RolloutPolicy
 from planform.client.informer import InformerEvent
+from planform.compositions.pinning import UNPINNED_ANNOTATION, frozen_spec, functions_held, held_spec, pins_of
 from planform.compositions.released import Record, policy_for, records_of
+from planform.functions.resolution import Catalogue
 from planform.reconcile.manager import Manager
 from planform.reconcile.sources import Subscription
 
@@ -71,6 +76,18 @@ class LiveRollouts:
     def policy(self, composition: Mapping[str, Any]) -> tuple[RolloutPolicy | None, bool]:
         """See `policy_for`."""
         return policy_for(composition, self.policies.values()) if self.policies else (None, False)
+
+    def held_spec(self, composition: Mapping[str, Any], newest: Object | None, functions: Catalogue) -> Object:
+        """The Composition's spec with the function revisions that its policy pins; as it is without one.
+
+        `newest` is the Composition's newest revision, whose pins count while nothing newer has been healthy."""
+        spec: Object = composition["spec"]
+        policy, _ = self.policy(composition)
+        last = pins_of(newest) if newest is not None and annotation(newest, UNPINNED_ANNOTATION) else {}
+        if policy is not None:
+            return held_spec(spec, functions, held=functions_held(policy), last=last)
+        records = self.records(name_of(composition), uid_of(composition)) if last else ()
+        return frozen_spec(spec, last) if any(each.verdict == "Active" for each in records) else spec
 
     def records(self, composition: str, uid: str) -> list[Record]:
         """See `records_of`."""

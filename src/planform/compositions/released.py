@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
-import msgspec
-
 from planform.api.conditions import XrCondition
 from planform.api.kinds import Object
+from planform.api.metadata import name_of
 from planform.api.rollouts import RevisionChange, Rollout, RolloutAction, RolloutPolicy
+from planform.compositions.pinning import functions_of, is_made_again
 from planform.compositions.revisions import matches, newest_first, number_of
 from planform.compositions.selection import RELEASED, is_validated, release_of
 
 Verdict = Literal["Active", "Completed", "Aborted", "Superseded", "Undone"]
 
+DEFAULT_ROLLBACK: Final = 3
+"""Released revisions that a policy keeps if it does not say how many."""
 _REASONS: Final[Mapping[Verdict, str]] = {
     "Active": "InRollout",
     "Completed": "Released",
@@ -102,7 +104,11 @@ def derive(revisions: Sequence[Object], records: Sequence[Record], *, held: bool
     for index, revision in enumerate(ordered):
         name, number = revision["metadata"]["name"], numbers[revision["metadata"]["name"]]
         record = own.get((name, number))
-        if record is not None:
+        if record is not None and record.verdict == "Superseded" and index == 0 and held and name != stable:
+            # Of a Rollout of several Compositions: another one's newer revision ended it, and this one still waits.
+            awaits = name
+            conditions[name] = _condition("Held", _WORDS[True])
+        elif record is not None:
             conditions[name] = _condition(_REASONS[record.verdict], _message(record))
         elif name == stable or not active:
             conditions[name] = _condition("Released")
@@ -125,29 +131,42 @@ def stable_revision(ordered: Sequence[Object], records: Sequence[Record]) -> str
             stable = record.change.from_ or "" if stable == record.change.to else stable
     names = {each["metadata"]["name"] for each in ordered}
     if stable in names:
-        return stable
+        return _made_again(stable, ordered, records)
     # No Rollout has told yet. What was validated without a word about its release came before there was a policy.
     taken = {each.change.to for each in records}
     others = [each for each in ordered if each["metadata"]["name"] not in taken]
     for each in others:
         release = release_of(each)
         if (release is not None and not release.withholds) or (release is None and is_validated(each)):
-            return str(each["metadata"]["name"])
+            return _made_again(name_of(each), ordered, records)
     if len(ordered) == 1 and others:  # the first one; also one whose Composition is not younger than its policy
-        return str(ordered[0]["metadata"]["name"])
+        return name_of(ordered[0])
     older = [each for each in others if each is not ordered[0]]
-    return str(older[0]["metadata"]["name"]) if older else ""
+    return _made_again(name_of(older[0]), ordered, records) if older else ""
+
+
+def _made_again(stable: str, ordered: Sequence[Object], records: Sequence[Record]) -> str:
+    """The stable revision as it was made again since: when a policy comes to hold, with the function revisions that
+    run then. No Rollout tells of it, as nothing changes by it, and what comes after is compared with it."""
+    told = {(each.change.to, each.change.to_number) for each in records}
+    current = next(each for each in ordered if name_of(each) == stable)
+    for each in reversed(ordered):
+        newer = number_of(each) > number_of(current) and (name_of(each), number_of(each)) not in told
+        if newer and is_made_again(current, each):
+            current = each
+    return name_of(current)
 
 
 def policy_for(composition: Mapping[str, Any], policies: Iterable[RolloutPolicy]) -> tuple[RolloutPolicy | None, bool]:
-    """The policy that holds a Composition, the most specific one, and whether several are as specific as it is."""
+    """The policy that holds a Composition, the most specific one, and whether several are as specific as it is.
+
+    A policy that is for functions alone holds the Compositions that call one of them.
+    """
     ranked: list[tuple[int, str, RolloutPolicy]] = []
     for policy in policies:
-        scope = policy.spec.for_.compositions
-        if not isinstance(scope, msgspec.UnsetType) and not policy.metadata.is_deleted:
-            rank = _rank(composition, scope.names or (), scope.match_labels or {})
-            if rank:
-                ranked.append((-rank, policy.metadata.name, policy))
+        rank = 0 if policy.metadata.is_deleted else _rank(composition, policy)
+        if rank:
+            ranked.append((-rank, policy.metadata.name, policy))
     ranked.sort(key=lambda each: each[:2])
     if not ranked:
         return None, False
@@ -176,12 +195,20 @@ def _completed(actions: Iterable[RolloutAction]) -> datetime | None:
     return None
 
 
-def _rank(composition: Mapping[str, Any], names: Sequence[str], labels: Mapping[str, str]) -> int:
-    """How specifically a policy means a Composition: by name 3, by label 2, as all others 1, not at all 0."""
-    if names:
-        return 3 if composition["metadata"]["name"] in names else 0
-    if labels:
-        return 2 if matches(composition, labels) else 0
+def _rank(composition: Mapping[str, Any], policy: RolloutPolicy) -> int:
+    """How specifically a policy means a Composition: by name 4, by label 3, by a function that it calls 2, as all
+    others 1, not at all 0."""
+    scope, functions = policy.spec.for_.compositions, policy.spec.for_.functions
+    if scope:
+        if scope.names:
+            return 4 if name_of(composition) in scope.names else 0
+        if scope.match_labels:
+            return 3 if matches(composition, scope.match_labels) else 0
+        return 1
+    if not functions:
+        return 0
+    if functions.names:
+        return 2 if not functions_of(composition["spec"]).isdisjoint(functions.names) else 0
     return 1
 
 

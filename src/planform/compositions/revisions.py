@@ -1,7 +1,8 @@
 """Every version of a Composition is kept as a revision; this decides which revisions there have to be. Pure.
 
 A revision is a snapshot: a Composition's spec and labels as they were. Its identity is a digest of exactly these, less
-the labels that deployment tools stamp on everything they touch; annotations never count. Going back to an earlier
+the labels that deployment tools stamp on everything they touch; annotations never count. Where a policy pins functions
+the spec is the pinned one, so that what is pinned is part of the identity, and only there. Going back to an earlier
 version finds the earlier snapshot, which then gets the highest number, so the newest revision always says what the
 Composition says.
 """
@@ -17,6 +18,7 @@ from typing import Any, Final
 from planform.api.annotations import annotation
 from planform.api.authors import AUTHOR_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, authority_annotations
 from planform.api.kinds import Object, gvk_of
+from planform.api.metadata import name_of
 from planform.api.names import (
     COMPOSITION,
     COMPOSITION_HASH_LABEL,
@@ -26,6 +28,7 @@ from planform.api.names import (
 )
 from planform.api.owners import controller_of, controller_reference
 from planform.apimachinery.names import LABEL_LENGTH, child_name
+from planform.compositions.pinning import UNPINNED_ANNOTATION
 from planform.pipeline.revision_selectors import RevisionSelector
 
 TOOL_LABELS: Final = (
@@ -109,11 +112,15 @@ def revision_name(composition: str, identity: Identity) -> str:
     return child_name(composition, composition, identity.digest)  # the digits stand for what was cut off as well
 
 
-def new_revision(composition: Mapping[str, Any], number: int, *, ignored_labels: Iterable[str] = TOOL_LABELS) -> Object:
-    """The revision that holds a Composition as it is now."""
+def new_revision(
+    composition: Mapping[str, Any], number: int, *, ignored_labels: Iterable[str] = TOOL_LABELS, unpinned: str = ""
+) -> Object:
+    """The revision that holds a Composition as it is now. `unpinned` is its name without what a policy pins in it."""
     metadata = composition["metadata"]
     identity = identity_of(composition, ignored_labels=ignored_labels)
     rights = authority_annotations(composition)
+    if unpinned:
+        rights = {**rights, UNPINNED_ANNOTATION: unpinned}
     return {
         "apiVersion": COMPOSITION_REVISION.api_version,
         "kind": COMPOSITION_REVISION.kind,
@@ -147,22 +154,32 @@ def rights_to_take(composition: Mapping[str, Any], revision: Mapping[str, Any]) 
 
 
 def plan_revisions(
-    composition: Mapping[str, Any], listed: Sequence[Object], *, ignored_labels: Iterable[str] = TOOL_LABELS
+    composition: Mapping[str, Any],
+    listed: Sequence[Object],
+    *,
+    ignored_labels: Iterable[str] = TOOL_LABELS,
+    held_spec: Mapping[str, Any] | None = None,
 ) -> RevisionPlan:
     """Decide what to do about the revisions that carry this Composition's label.
 
+    `held_spec` is the Composition's spec with the function revisions that a policy pins. They are part of the
+    revision's identity, so that other pins are another revision; where nothing is pinned it is what it always was.
     Revisions without a controller, as a backup restores them, are adopted. Numbers only grow: also past those of a
     deleted namesake that are still there, and past the one in the Composition's status, whose revision may be gone.
     """
     if composition["metadata"].get("deletionTimestamp"):
         return RevisionPlan()
     ignored_labels = tuple(ignored_labels)
+    unpinned = ""
+    if held_spec is not None and held_spec != composition["spec"]:
+        unpinned = revision_name(name_of(composition), identity_of(composition, ignored_labels=ignored_labels))
+        composition = {**composition, "spec": held_spec}
     name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
     ours = [each for each in listed if is_revision_of(each, name, uid)]
     stray = [each for each in listed if controller_of(each) is None]
     predecessors = [each for each in listed if is_revision_of(each, name) and not is_revision_of(each, name, uid)]
     foreign = [each for each in listed if controller_of(each) is not None and not is_revision_of(each, name)]
-    wanted = new_revision(composition, 0, ignored_labels=ignored_labels)
+    wanted = new_revision(composition, 0, ignored_labels=ignored_labels, unpinned=unpinned)
     identity = identity_of(composition, ignored_labels=ignored_labels)
     current = _newest(each for each in (*ours, *stray) if _holds(each, identity, ignored_labels))
     recorded = ((composition.get("status") or {}).get("latestRevision") or {}).get("revision") or 0

@@ -82,6 +82,8 @@ class Examined:
     status_fields: Mapping[str, Any] = field(default_factory=dict)
     """What to say in its status."""
     users: int = 0
+    pinned: bool = False
+    """Whether it has to go on serving, whoever uses it."""
     conditions: Sequence[XrCondition] = ()
     """What else to say of it, beside its health."""
     remark: str = ""
@@ -337,7 +339,9 @@ class PackageController:
         if is_automatic(package):
             await self._activate(package, revisions, examined)
         history = spec_of(package, PackageSpec).history_limit
-        known = [known_of(each, users=examined[name].users) for name, each in revisions.items()]
+        known = [
+            known_of(each, users=examined[name].users, pinned=examined[name].pinned) for name, each in revisions.items()
+        ]
         if self._may_collect():
             for name in surplus_revisions(known, current, history=history):
                 await self._delete(revisions.pop(name))
@@ -350,7 +354,10 @@ class PackageController:
     async def _activate(self, package: Object, revisions: dict[str, Object], examined: Mapping[str, Examined]) -> None:
         known = [
             known_of(
-                each, works=not self.replaces_when_healthy or not examined[name].problem, users=examined[name].users
+                each,
+                works=not self.replaces_when_healthy or not examined[name].problem,
+                users=examined[name].users,
+                pinned=examined[name].pinned,
             )
             for name, each in revisions.items()
         ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -22,6 +22,7 @@ from planform.api.kinds import Object
 from planform.api.metadata import labels_of, name_of
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
 from planform.api.objects import spec_of, status_of
+from planform.api.xr import listed
 from planform.builtin import BuiltinName, find_builtin
 from planform.client.informer import ObjectKey
 from planform.client.waits import time_limit
@@ -109,6 +110,9 @@ class RevisionUsers(Protocol):
 
     def phases(self, function: str) -> Mapping[str, int]:
         """How many phases of Blueprints use each revision."""
+
+    def pinned(self, function: str) -> Mapping[str, frozenset[str]]:
+        """The revisions that have to go on serving, each with the Compositions that pin it."""
 
 
 class FunctionController(PackageController):
@@ -234,11 +238,22 @@ class FunctionController(PackageController):
         if self._users is None:
             return examined
         if not self._users.complete():  # as after a start: what was in use is not deactivated for want of knowledge
-            return replace(examined, users=status_of(revision, FunctionRevisionStatus).users or 0)
+            users = status_of(revision, FunctionRevisionStatus).users or 0
+            return replace(examined, users=users, pinned=bool(self._pinned_by(revision)))
         name, function = name_of(revision), str(labels_of(revision).get(PACKAGE_LABEL))
+        pinned_by = self._pinned_by(revision)
         xrs, phases = self._users.users(function).get(name, 0), self._users.phases(function).get(name, 0)
-        status_fields, conditions = {**examined.status_fields, "users": xrs + phases}, [_in_use(xrs, phases)]
-        return replace(examined, status_fields=status_fields, users=xrs + phases, conditions=conditions)
+        status_fields, conditions = {**examined.status_fields, "users": xrs + phases}, [_in_use(xrs, phases, pinned_by)]
+        return replace(
+            examined, status_fields=status_fields, users=xrs + phases, pinned=bool(pinned_by), conditions=conditions
+        )
+
+    def _pinned_by(self, revision: Object) -> frozenset[str]:
+        """The Compositions that need the revision to go on serving."""
+        if self._users is None:
+            return frozenset()
+        function = str(labels_of(revision).get(PACKAGE_LABEL))
+        return self._users.pinned(function).get(name_of(revision), frozenset())
 
     async def _examine_external(self, revision: Object) -> Examined:
         """A function of ours, or one that somebody else runs."""
@@ -376,7 +391,12 @@ class FunctionController(PackageController):
         """Whether more are active than the Function asks for, because they are used."""
         name, limit = name_of(package), self._limit(package)
         known = [
-            known_of(each, works=not examined[each_name].problem, users=examined[each_name].users)
+            known_of(
+                each,
+                works=not examined[each_name].problem,
+                users=examined[each_name].users,
+                pinned=examined[each_name].pinned,
+            )
             for each_name, each in revisions.items()
         ]
         retained = retained_revisions(known, limit=limit) if is_automatic(package) else ()
@@ -423,12 +443,15 @@ class FunctionController(PackageController):
             self._packaging.host.forget(revision)
 
 
-def _in_use(xrs: int, phases: int) -> XrCondition:
+def _in_use(xrs: int, phases: int, pinned_by: Collection[str] = ()) -> XrCondition:
     """How many they are changes too often for a condition; `status.users` says so."""
     if xrs:
         return XrCondition("InUse", "True", "ChosenByPipelines", "pipelines of XRs choose it")
     if phases:
         return XrCondition("InUse", "True", "BoundToPhases", "phases of Blueprints or ActionSets are bound to it")
+    if pinned_by:
+        names = listed(sorted(pinned_by))
+        return XrCondition("InUse", "True", "Pinned", f"drained; kept as a way back for Composition {names}")
     return XrCondition("InUse", "False", "NotChosen")
 
 

@@ -95,10 +95,10 @@ def changes_to(present: Object, wanted: Object, *, annotations: Sequence[str] = 
     return {key: value for key, value in changes.items() if value}
 
 
-def known_of(revision: Object, *, works: bool = True, users: int = 0) -> Known:
+def known_of(revision: Object, *, works: bool = True, users: int = 0, pinned: bool = False) -> Known:
     """A revision as decisions see it."""
     spec = spec_of(revision, RevisionSpec)
-    return Known(name_of(revision), spec.revision, spec.is_active, works, users)
+    return Known(name_of(revision), spec.revision, spec.is_active, works, users, pinned)
 
 
 def _difference(

@@ -34,6 +34,8 @@ class Known:
     works: bool = True
     users: int = 0
     """How many XRs have a step that chooses it."""
+    pinned: bool = False
+    """Whether a revision of a Composition under a RolloutPolicy pins it that somebody may need."""
 
 
 def content_of(package: str, runtime: str = "") -> str:
@@ -57,23 +59,25 @@ def active_revisions(known: Sequence[Known], *, limit: int, retain: bool = True)
     """The revisions that are active under the policy Automatic: the `limit` highest-numbered ones.
 
     As long as none of these works, the newest active one that does stays, so that pipelines have something to call.
-    `retain` adds every one that somebody uses, also if it was deactivated before.
+    `retain` adds every one that somebody uses, also if it was deactivated before. What is pinned is always active, and
+    does not count towards the limit.
     """
     chosen, older = _newest(known, limit)
     if not any(each.works for each in chosen):
         chosen += [each for each in older if each.active and each.works][:1]
     if retain:
         chosen += [each for each in older if each.users]
+    chosen += [each for each in older if each.pinned]
     return frozenset(each.name for each in chosen)
 
 
 def retained_revisions(known: Sequence[Known], *, limit: int) -> tuple[str, ...]:
     """The revisions that are active above the limit because somebody uses them, newest first. While none of the newest
-    works, the one that stands in for them is not among these: it goes by itself."""
+    works, the one that stands in for them is not among these: it goes by itself. Nor is what a policy has pinned."""
     chosen, older = _newest(known, limit)
     if not any(each.works for each in chosen):
         return ()
-    return tuple(each.name for each in older if each.active and each.users)
+    return tuple(each.name for each in older if each.active and each.users and not each.pinned)
 
 
 def how_to_activate(function: str, rank: int, *, history: int, deactivates: bool) -> str:
@@ -93,11 +97,11 @@ def _newest(known: Sequence[Known], limit: int) -> tuple[list[Known], list[Known
 
 def surplus_revisions(known: Sequence[Known], current: str, *, history: int) -> tuple[str, ...]:
     """The revisions beyond `history` and one more, oldest first; 0 keeps all. Never the current one, or one
-    that is active or in use."""
+    that is active, in use or pinned."""
     surplus = len(known) - (history + 1)
     if not history or surplus <= 0:
         return ()
-    candidates = [each for each in known if not each.active and not each.users and each.name != current]
+    candidates = [each for each in known if not (each.active or each.users or each.pinned or each.name == current)]
     candidates.sort(key=lambda each: (each.number, each.name))
     return tuple(each.name for each in candidates[:surplus])
 

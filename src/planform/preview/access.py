@@ -39,8 +39,8 @@ async def check_author(preview: Object, spec: PreviewSpec, client: Client, right
     wanted += [("delete", each, each) for each in change.deleted or ()]
     for verb, obj, names in wanted:
         await _check(author, verb, gvk_of(obj), names, client, rights)
-    if change.revision:
-        await _check(author, "get", COMPOSITION_REVISION, {"name": change.revision.name}, client, rights)
+    for revision in change.all_revisions:
+        await _check(author, "get", COMPOSITION_REVISION, {"name": revision.name}, client, rights)
     if change.function_revision:
         for name in filter(None, (change.function_revision.name, change.function_revision.from_)):
             await _check(author, "get", FUNCTION_REVISION, {"name": name}, client, rights)

@@ -81,12 +81,12 @@ async def candidate_of(
         await _add(_checked(manifest), side, reach, live, packages)
     for reference in change.deleted or ():
         _remove(reference, side, reach, removed)
-    if change.revision:
-        known = [each["metadata"]["name"] for each in side.revisions.get(change.revision.composition, ())]
-        if change.revision.name not in known:
-            raise NotFound(f'composition "{change.revision.composition}" has no revision "{change.revision.name}"')
-        side.with_revision(change.revision.composition, change.revision.name)
-        reach.compositions.add(change.revision.composition)
+    for revision in change.all_revisions:
+        known = [each["metadata"]["name"] for each in side.revisions.get(revision.composition, ())]
+        if revision.name not in known:
+            raise NotFound(f'composition "{revision.composition}" has no revision "{revision.name}"')
+        side.with_revision(revision.composition, revision.name)
+        reach.compositions.add(revision.composition)
     if change.function_revision and change.function_revision.from_:
         named = change.function_revision
         reach.function = named.function
@@ -114,7 +114,7 @@ async def _calling(function: str, revision: str, functions: Functions, stack: As
 def change_digest(change: PreviewedChange) -> str:
     parts = [change.manifests or [], change.deleted or []]
     named = [
-        [change.revision.composition, change.revision.name] if change.revision else [],
+        [name for each in change.all_revisions for name in (each.composition, each.name)],
         [change.function_revision.function, change.function_revision.name] if change.function_revision else [],
     ]
     if change.function_revision and change.function_revision.from_:

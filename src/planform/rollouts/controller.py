@@ -21,9 +21,12 @@ from planform.api.rollout_gates import GateStatus
 from planform.api.rollouts import FINAL, Rollout, RolloutStatus, WaveStatus
 from planform.client.informer import InformerEvent, ObjectKey
 from planform.compositions.live_rollouts import LiveRollouts, RolloutChange
+from planform.compositions.pinning import pins_of
 from planform.compositions.released import derive, verdict_of
-from planform.compositions.revisions import is_revision_of, newest_first, number_of
+from planform.compositions.revisions import TOOL_LABELS, is_revision_of, newest_first, number_of
 from planform.errors import AlreadyExists, Conflict, NotFound
+from planform.functions.errors import ResolutionError
+from planform.functions.resolution import Request, resolve
 from planform.reconcile.context import ControllerContext
 from planform.reconcile.controller import Controller, Result
 from planform.reconcile.sources import Source, to_self
@@ -32,7 +35,7 @@ from planform.rollouts.decide import Admit, Moves, decide
 from planform.rollouts.facts import Facts, Newest
 from planform.rollouts.members import Members
 from planform.rollouts.previewed import DemandedPreviews
-from planform.rollouts.starter import RolloutStarter
+from planform.rollouts.starter import Functions, Revisions, RolloutStarter
 from planform.rollouts.starting import new_action
 from planform.rollouts.watched_xrs import WatchedXrs
 from planform.rollouts.waves import ALREADY_FAILING, waves_of
@@ -46,14 +49,6 @@ STATUS_SECONDS: Final = 2.0
 """How often counts alone are written; what a Rollout has decided is written at once."""
 AT_ONCE: Final = 16
 _JUMP: Final = 60.0
-
-
-class Revisions(Protocol):
-    """Compositions and their revisions, as last heard of."""
-
-    def get(self, composition: str) -> Object | None: ...
-
-    async def revisions(self, composition: str) -> Any: ...
 
 
 class GateRunner(Protocol):
@@ -82,7 +77,10 @@ class RolloutController:
         context: ControllerContext,
         rollouts: LiveRollouts,
         compositions: Revisions,
+        functions: Functions,
         gates: GateRunner | None = None,
+        *,
+        ignored_labels: Iterable[str] = TOOL_LABELS,
     ) -> None:
         self._context = context
         self._client = context.client
@@ -90,7 +88,8 @@ class RolloutController:
         self._compositions = compositions
         self.gates = gates
         self._controller: Controller[ObjectKey] | None = None
-        self._starter = RolloutStarter(context, rollouts)
+        self._functions = functions
+        self._starter = RolloutStarter(context, rollouts, compositions, functions, ignored_labels=ignored_labels)
         self._previews = DemandedPreviews(context.client)
         self.xrs = WatchedXrs(context.manager, context.clock, self._xrs_changed)
         self._written: dict[str, float] = {}  # when the counts of a Rollout were last written
@@ -118,6 +117,7 @@ class RolloutController:
             Source(PREVIEW, _to_owner),
         )
         self._context.manager.start(self._controller, sources)
+        self._functions.subscribe(self._functions_changed)
         self._starter.start()
 
     def wake(self, rollout: str) -> None:
@@ -194,6 +194,19 @@ class RolloutController:
             valid = next((each for each in _conditions(target) if each["type"] == "ValidPipeline"), None)
             if valid is not None and valid["status"] == "False":
                 facts.invalid = facts.invalid or str(valid.get("message") or "the pipeline is not valid")
+            facts.function = facts.function or self._does_not_serve(target)
+
+    def _does_not_serve(self, target: Object) -> str:
+        """Why a function revision that the target names cannot be called; empty if all can."""
+        if not self._context.features.enabled("FunctionRevisionSelectors"):
+            return ""
+        for function, revisions in sorted(pins_of(target).items()):
+            for each in sorted(revisions):
+                try:
+                    resolve(self._functions.catalogue, Request(function, ref=each))
+                except ResolutionError as error:
+                    return f'revision "{each}" of function "{function}" does not serve; {error.hint or error}'
+        return ""
 
     def _clock_jumped(self, rollout: str) -> bool:
         """Whether the wall clock went elsewhere than time did since the last look."""
@@ -338,6 +351,14 @@ class RolloutController:
                 self._starter.wake(composition)
         else:
             self._starter.policies_changed()
+
+    def _functions_changed(self, functions: frozenset[str]) -> None:
+        if not self._rollouts.policies and not self._rollouts.rollouts:
+            return
+        for name, rollout in self._rollouts.rollouts.items():
+            if rollout.phase not in FINAL:
+                self.wake(name)
+        self._starter.policies_changed()
 
     def _to_rollouts(self, change: InformerEvent) -> Iterable[ObjectKey]:
         """The Rollouts of a Composition or of its revision that have not ended."""

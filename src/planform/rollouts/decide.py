@@ -335,6 +335,9 @@ def _admit(work: _Work, index: int, part: int, pending: int, moving: int) -> boo
     work.at(index, part, "Admitting")
     room = (work.rollout.spec.strategy.concurrency or DEFAULT_CONCURRENCY) - moving
     free = pending - facts.held_by_window
+    if facts.function:
+        work.waits("FunctionRevision", facts.function)
+        return False
     if facts.tree:
         work.waits("Tree", f'Rollout "{facts.tree}" moves the same trees')
         return False

@@ -84,6 +84,8 @@ class Facts:
     """Of the pending XRs whose turn it is, those that a ChangeWindow or their owner holds."""
     window: str = ""
     """Why these are held."""
+    function: str = ""
+    """Why a function revision that a target names cannot be called."""
     tree: str = ""
     """Another Rollout that moves the same trees."""
     failing: list[Failing] = field(default_factory=list)

@@ -32,7 +32,8 @@ _MANAGER: Final = "planform-rollout"
 def new_preview(stored: Mapping[str, Any], rollout: Rollout) -> Object:
     """What a Rollout's change would do, with the rights of the policy's author."""
     metadata, change = stored["metadata"], rollout.spec.changes[0]
-    previewed: Object = {"revision": {"composition": change.composition, "name": change.to}}
+    revisions = [{"composition": each.composition, "name": each.to} for each in rollout.spec.changes]
+    previewed: Object = {"revision": revisions[0]} if len(revisions) == 1 else {"revisions": revisions}
     pinned = rollout.spec.strategy.manual_xrs == "Advance"
     if change.is_release:  # which reaches pinned XRs, too: no revision of a Composition names a release
         previewed = {"release": {"composition": change.composition, "planform": planform.__version__}}

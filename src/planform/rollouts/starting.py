@@ -1,12 +1,14 @@
 """Making Rollouts: one for each revision that a policy holds and that has none yet. Pure.
 
 A Rollout is identified by its revision and that revision's number, and named after them: making it twice is making it
-once. It carries a snapshot of its policy, and lives as long as the revision that it is about.
+once. It carries a snapshot of its policy, and lives as long as the revision that it is about. Revisions of several
+Compositions that a new function revision makes have one Rollout, and so one verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -17,15 +19,22 @@ from planform.api.kinds import Object
 from planform.api.names import COMPOSITION_REVISION, ROLLOUT, ROLLOUT_ACTION, ROLLOUT_FINALIZER
 from planform.api.rollouts import Action, Rollback, RolloutPolicy
 from planform.apimachinery.names import LABEL_LENGTH, child_name
-from planform.compositions.released import Record
+from planform.compositions.released import DEFAULT_ROLLBACK, Record
 from planform.compositions.revisions import number_of
 from planform.rollouts.durations import parse_duration
 
 COMPOSITION_LABEL: Final = "rollout.planform.dev/composition"
 ROLLOUT_LABEL: Final = "rollout.planform.dev/rollout"
-DEFAULT_ROLLBACK: Final = 3
 DEFAULT_ROLLBACK_AGE: Final = timedelta(hours=168)
 _SUFFIX: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One entry of a Rollout's `changes`, and the reference to the revision that the Rollout lives as long as."""
+
+    entry: Object
+    owner: Object
 
 
 def rollout_name(composition: str, revision: str, number: int, attempt: int) -> str:
@@ -35,16 +44,14 @@ def rollout_name(composition: str, revision: str, number: int, attempt: int) -> 
     return name if len(name) <= LABEL_LENGTH else child_name(composition, revision, str(number), str(attempt))
 
 
-def new_rollout(
+def new_change(
     composition: Mapping[str, Any],
     stable: Mapping[str, Any] | None,
     target: Mapping[str, Any],
-    policy: Mapping[str, Any],
     *,
-    attempt: int = 1,
     cause: Object | None = None,
-) -> Object:
-    """The Rollout of one Composition to `target`. `policy` is a RolloutPolicy as stored."""
+) -> PlannedChange:
+    """One Composition on its way to `target`."""
     metadata = composition["metadata"]
     change: Object = {
         "composition": metadata["name"],
@@ -62,28 +69,46 @@ def new_rollout(
         "name": target["metadata"]["name"],
         "uid": target["metadata"]["uid"],
     }
+    return PlannedChange(change, owner)
+
+
+def new_rollout(changes: Sequence[PlannedChange], policy: Mapping[str, Any], *, attempt: int = 1) -> Object:
+    """The Rollout of these changes, which begin, fail and go back together. `policy` is a RolloutPolicy as stored."""
+    changes = sorted(changes, key=lambda each: str(each.entry["composition"]))
+    first = changes[0].entry
     annotations = authority_annotations(policy)
-    name = rollout_name(metadata["name"], change["to"], change["toNumber"], attempt)
+    name = _name(changes, attempt)
     # A way back waits for nothing, and so for no preview either.
-    previewed = "preview" in policy["spec"] and not (cause or {}).get("rollback")
+    back = all((each.entry.get("cause") or {}).get("rollback") for each in changes)
+    previewed = "preview" in policy["spec"] and not back
     return {
         "apiVersion": ROLLOUT.api_version,
         "kind": ROLLOUT.kind,
         "metadata": {
             "name": name,
-            "labels": {COMPOSITION_LABEL: metadata["name"][:LABEL_LENGTH].rstrip("-.")},
-            "ownerReferences": [owner],
+            "labels": {COMPOSITION_LABEL: first["composition"][:LABEL_LENGTH].rstrip("-.")},
+            "ownerReferences": [each.owner for each in changes],
             "finalizers": [ROLLOUT_FINALIZER],
             **({"annotations": annotations} if annotations else {}),
         },
         "spec": {
             "policy": policy["metadata"]["name"],
-            "changes": [change],
+            "changes": [each.entry for each in changes],
             "attempt": attempt,
             **({"previewRef": {"name": name}} if previewed else {}),
             "strategy": {name: value for name, value in policy["spec"].items() if name != "for"},
         },
     }
+
+
+def _name(changes: Sequence[PlannedChange], attempt: int) -> str:
+    """After its Composition and revision; one of several Compositions after the function that changes them."""
+    first = changes[0].entry
+    if len(changes) == 1:
+        return rollout_name(first["composition"], first["to"], first["toNumber"], attempt)
+    function = str((first.get("cause") or {}).get("function") or first["composition"])
+    told = [f"{each.entry['to']}/{each.entry['toNumber']}" for each in changes]
+    return child_name(function, *told, str(attempt))
 
 
 def new_action(rollout: Mapping[str, Any], action: Action, reason: str, *, by: str = "planform") -> Object:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from planform.api.kinds import Object
+from planform.api.xr import listed
 from planform.errors import PlanformError
 from planform.web import rows
 from planform.web.actions import READ_ONLY
@@ -76,6 +77,8 @@ def _row(preview: Object) -> PreviewRow:
 def _change(change: Mapping[str, Any]) -> str:
     if revision := rows.mapping(change.get("revision")):
         return f"Composition {rows.text(revision.get('composition'))} at {rows.text(revision.get('name'))}"
+    if revisions := [rows.mapping(each) for each in rows.sequence(change.get("revisions"))]:
+        return "Compositions " + listed([rows.text(each.get("composition")) for each in revisions])
     if revision := rows.mapping(change.get("functionRevision")):
         return f"Function {rows.text(revision.get('function'))} at {rows.text(revision.get('name'))}"
     manifests = [rows.mapping(each) for each in rows.sequence(change.get("manifests"))]

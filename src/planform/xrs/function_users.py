@@ -17,6 +17,7 @@ from planform.api.names import COMPOSITION_NAME_LABEL, COMPOSITION_REVISION
 from planform.blueprints.packaged_phases import CAPABILITY
 from planform.blueprints.uses import FOLLOWS
 from planform.client.informer import InformerEvent
+from planform.compositions.pinned_functions import PinnedFunctions
 from planform.compositions.revisions import composition_label
 from planform.compositions.usage_index import UsageIndex
 from planform.functions.errors import ResolutionError
@@ -55,6 +56,7 @@ class FunctionUsers:
         live: LiveFunctions,
         phases: PhaseUses | None = None,
         *,
+        pins: PinnedFunctions | None = None,
         metrics: MetricsRegistry | None = None,
         selectors_enabled: bool = True,
     ) -> None:
@@ -62,6 +64,7 @@ class FunctionUsers:
         self._usage_index = usage_index
         self._live = live
         self._phases = phases
+        self._pins = pins
         self._selectors_enabled = selectors_enabled
         self._steps: dict[str, tuple[str, tuple[_Step, ...]]] = {}  # of each composition revision: its label, its steps
         self._names: dict[str, set[str]] = {}  # by label: the Compositions that XRs name
@@ -82,6 +85,8 @@ class FunctionUsers:
             self._usage_index.subscribe(self._composition_moved, self._notify_all)
             if self._phases is not None:
                 self._phases.subscribe(self._phases_moved)
+            if self._pins is not None:
+                self._pins.subscribe(lambda function: self._notify({function}))
 
     def subscribe(self, callback: Callable[[str], None]) -> None:
         """Tell `callback` each function whose users may be others now."""
@@ -128,6 +133,10 @@ class FunctionUsers:
         found = Counter({each.id: sum(self._phases(function, tag).values()) for tag, each in by_tag(versions).items()})
         found[followed(versions).id] += sum(self._phases(function, FOLLOWS).values())
         return found
+
+    def pinned(self, function: str) -> Mapping[str, frozenset[str]]:
+        """The revisions of a function that have to go on serving, each with the Compositions that pin it."""
+        return self._pins.pinned(function) if self._pins is not None else {}
 
     def compositions(self, function: str) -> frozenset[str]:
         """The composition revisions that have a step of the function, whichever revision of it the step chooses."""

@@ -59,19 +59,21 @@ def preview() -> Object:
         },
     )
     change = record(
-        "What would change. Exactly one of `revision`, `functionRevision`, `release`, and `manifests` with `deleted`.",
+        "What would change. Exactly one of `revision`, `revisions`, `functionRevision`, `release`, and `manifests` with"
+        " `deleted`.",
         {
             "manifests": many("Objects as they would be applied; they are not.", embedded("One of them."), maximum=500),
             "deleted": many("Objects that would be deleted; they are not.", object_ref("One of them."), maximum=500),
             "revision": revision,
+            "revisions": many("Revisions of several Compositions, as a Rollout has them.", revision, maximum=200),
             "functionRevision": function,
             "release": release,
         },
         rules=[
             rule(
-                "[has(self.manifests) || has(self.deleted), has(self.revision), has(self.functionRevision),"
-                " has(self.release)].exists_one(given, given)",
-                "exactly one of manifests (with deleted), revision, functionRevision and release must be set",
+                "[has(self.manifests) || has(self.deleted), has(self.revision), has(self.revisions),"
+                " has(self.functionRevision), has(self.release)].exists_one(given, given)",
+                "exactly one of manifests (with deleted), revision, revisions, functionRevision, release must be set",
             )
         ],
     )
