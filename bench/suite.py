@@ -32,6 +32,7 @@ from bench.report_page import page
 OUT = Path(__file__).parent / "out"
 SMALL: dict[str, tuple[str, ...]] = {
     "blueprints": ("--actionsets", "100", "--resolves", "2000"),
+    "cli": ("--rounds", "7"),
     "composition": ("--quick", "--count", "200"),
     "dashboard": ("--quick",),
     "engine": ("--quick",),

@@ -78,7 +78,7 @@ async def make_viewer(client: KubernetesClient) -> str:
         await client.apply(obj, manager="tests", force=True)
     path = "/api/v1/namespaces/default/serviceaccounts/viewer/token"
     body = b'{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":3600}}'
-    answer = await client._transport.request("POST", path, body=body)
+    answer = await client.transport.request("POST", path, body=body)
     return str(answer.json()["status"]["token"])
 
 

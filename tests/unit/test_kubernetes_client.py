@@ -22,7 +22,8 @@ from planform.api.kinds import GVK, Object
 from planform.client.credentials import Credentials, FixedCredentials, Identity
 from planform.client.kubeconfig import Connection
 from planform.client.kubernetes import KubernetesClient
-from planform.client.transport import Fence, Limits
+from planform.client.transport import Fence
+from planform.client.wire import Limits
 from planform.clock import SystemClock
 from planform.errors import (
     ApiError,
@@ -77,7 +78,8 @@ class InstantClock(SystemClock):
 class ApiServer:
     """Serves discovery of one kind; every other path is answered by the next reply, and the last one stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, short_lived: bool = False) -> None:
+        self.short_lived = short_lived
         self.replies: list[Reply] = []
         self.requests: list[web.Request] = []
         self.bodies: list[bytes] = []
@@ -161,9 +163,10 @@ def stream(*events: Any, cut: bool = False) -> Reply:
     return reply
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    yield ApiServer()
+@pytest.fixture(params=[False, True], ids=["pooled", "plain"])
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[ApiServer]:
+    """Asked through both of the client's wires."""
+    yield ApiServer(short_lived=request.param)
 
 
 @pytest.fixture
@@ -188,7 +191,9 @@ async def connected(
     await http.start_server(ssl=tls)
     try:
         connection = Connection(str(http.make_url("")).rstrip("/"), credentials, **options)
-        async with KubernetesClient(connection, clock=clock, rng=Random(1), limits=limits, fence=fence) as client:
+        async with KubernetesClient(
+            connection, clock=clock, rng=Random(1), limits=limits, fence=fence, short_lived=server.short_lived
+        ) as client:
             yield client
     finally:
         await http.close()
@@ -314,9 +319,10 @@ async def test_a_server_that_does_not_answer_is_given_up(server: ApiServer) -> N
         release.set()
 
 
-async def test_a_server_that_is_not_there_is_named(clock: InstantClock) -> None:
+@pytest.mark.parametrize("short_lived", [False, True], ids=["pooled", "plain"])
+async def test_a_server_that_is_not_there_is_named(clock: InstantClock, short_lived: bool) -> None:
     connection = Connection("http://127.0.0.1:9", FixedCredentials(Identity()))
-    async with KubernetesClient(connection, clock=clock, rng=Random(1)) as client:
+    async with KubernetesClient(connection, clock=clock, rng=Random(1), short_lived=short_lived) as client:
         with pytest.raises(ServiceUnavailable, match=r"cannot reach http://127\.0\.0\.1:9"):
             await client.kind(WIDGET)
     with pytest.raises(ServiceUnavailable, match="closed"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from planform.apimachinery.cel import CelError, Expression, compile_expression
+from planform.apimachinery.cel_syntax import CelError
 from planform.apimachinery.names import invalid
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, Object, Resource, State
+
+if TYPE_CHECKING:  # CEL takes as long to import as all of a plain render; who has an expression waits for it
+    from planform.apimachinery.cel import Expression
 
 VARIABLES: Final[Mapping[str, str]] = {"observed": "dyn", "desired": "dyn", "context": "dyn"}
 BUDGET: Final = 10_000
@@ -45,6 +48,8 @@ def expression_errors(
     path: str, text: str, variables: Mapping[str, str] = VARIABLES, *, gives: str = "bool"
 ) -> Iterator[FieldError]:
     """The error of an expression that does not compile, or is not known to give a value of this type."""
+    from planform.apimachinery.cel import compile_expression
+
     try:
         kind = str(compile_expression(text, variables).type)
     except CelError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +46,8 @@ def _on_off(value: bool | None) -> str:
 
 def _running_gates(kubeconfig: Path | None) -> dict[str, bool]:
     """How a control plane has its gates set, by its metrics; empty where none answers, or does not let us see."""
+    import asyncio
+
     from planform.cli.connection import connect
     from planform.cli.paths import NoControlPlane
 
@@ -89,6 +90,8 @@ def version(client: bool, kubeconfig: Path | None, output: str) -> None:
 
 
 def _server_version(kubeconfig: Path | None) -> str | None:
+    import asyncio
+
     from planform.cli.connection import connect
     from planform.cli.paths import NoControlPlane
 

@@ -113,17 +113,14 @@ async def connect(kubeconfig: Path | None, *, context: str = "", timeout: float 
     """Open a connection; errors of reaching it come with the first request."""
     from planform.client.kubeconfig import find_connection
     from planform.client.kubernetes import KubernetesClient
-    from planform.client.transport import Limits, Transport
+    from planform.client.wire import Limits
 
     clock, rng, limits = SystemClock(), Random(), Limits(request_seconds=timeout)
     connection = find_connection(clock=clock, path=find_kubeconfig(kubeconfig), context=context)
-    async with (
-        KubernetesClient(
-            connection, clock=clock, rng=rng, manager=MANAGER, user_agent=MANAGER, limits=limits
-        ) as client,
-        Transport(connection, clock=clock, rng=rng, user_agent=MANAGER, limits=limits) as transport,
-    ):
-        yield Connected(client, transport, connection.namespace, connection.server)
+    async with KubernetesClient(
+        connection, clock=clock, rng=rng, manager=MANAGER, user_agent=MANAGER, limits=limits, short_lived=True
+    ) as client:
+        yield Connected(client, client.transport, connection.namespace, connection.server)
 
 
 def hush_warnings() -> None:

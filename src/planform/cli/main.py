@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 timed out, 130 interrupted. Data 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import keyword
 import os
@@ -18,6 +19,8 @@ from planform import __version__
 from planform.errors import PlanformError, UsageError, system_words
 
 TIMED_OUT: Final = 3
+_CONTAINERS_BEFORE_COLLECTION: Final = 50_000
+"""Imports make many and no garbage: by its own measure Python would look through them dozens of times meanwhile."""
 
 _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Run a control plane": {
@@ -33,7 +36,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Work with objects": {
         "apply": ("planform.cli.objects.commands", "Create or change objects from files."),
-        "get": ("planform.cli.objects.commands", "Show objects."),
+        "get": ("planform.cli.objects.getting", "Show objects."),
         "describe": ("planform.cli.objects.commands", "Show one object with its conditions and events."),
         "diff": ("planform.cli.objects.editing", "Show what applying files would change."),
         "edit": ("planform.cli.objects.editing", "Change an object in your editor."),
@@ -185,6 +188,7 @@ def _respelled(arguments: list[str]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and end the process with its exit code."""
+    gc.set_threshold(_CONTAINERS_BEFORE_COLLECTION)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its library tells of each fork otherwise, on our stderr
     try:
         code = root.main(
@@ -212,6 +216,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             raise
         explain(PlanformError(f"{os.fsdecode(error.filename)}: {system_words(error)}"))
         sys.exit(1)
+    gc.freeze()  # else Python looks at everything once more before it ends
     sys.exit(code if isinstance(code, int) else 0)
 
 

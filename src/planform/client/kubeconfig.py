@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -322,6 +321,8 @@ def write_kubeconfig(
         document[listing] = [*kept, {"name": name, entry: body}]
     if make_current or not document.get("current-context"):
         document["current-context"] = name
+    import tempfile  # late: commands read these files, and few write one
+
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
     try:

@@ -17,7 +17,8 @@ from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
 from planform.client.discovery import Discovery, path_of
 from planform.client.kubeconfig import Connection
 from planform.client.protocol import ObjectList, Patch, Propagation, Watch, WatchEvent
-from planform.client.transport import Answer, Fence, Limits, Transport
+from planform.client.transport import Answer, Fence, Transport
+from planform.client.wire import Limits
 from planform.client.written_versions import note_written_version
 from planform.clock import Clock
 from planform.errors import ApiError, BadRequest, InternalError, NotFound
@@ -37,7 +38,7 @@ GRACE_SECONDS = 30.0
 class KubernetesClient:
     """Speaks to one server as one identity. Use it as a context manager: leaving closes every connection.
 
-    `fence` is asked before each write is sent, and may refuse it by raising.
+    `fence` is asked before each write is sent, and may refuse it by raising. `transport` is for what is no object.
     """
 
     def __init__(
@@ -50,22 +51,31 @@ class KubernetesClient:
         user_agent: str = "planform",
         limits: Limits | None = None,
         fence: Fence | None = None,
+        short_lived: bool = False,
     ) -> None:
-        self._transport = Transport(connection, clock=clock, rng=rng, user_agent=user_agent, limits=limits, fence=fence)
-        self._discovery = Discovery(self._transport)
+        self.transport = Transport(
+            connection,
+            clock=clock,
+            rng=rng,
+            user_agent=user_agent,
+            limits=limits,
+            fence=fence,
+            short_lived=short_lived,
+        )
+        self._discovery = Discovery(self.transport)
         self._rng = rng
         self._manager = manager
         self._only_metadata = False
         self._headers: Sequence[tuple[str, str]] = ()
 
     async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
+        await self.transport.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._transport.__aexit__(kind, error, trace)
+        await self.transport.__aexit__(kind, error, trace)
 
     def metadata_only(self) -> KubernetesClient:
         """The same client, whose reads bring only apiVersion, kind and metadata; it closes with this one."""
@@ -158,7 +168,7 @@ class KubernetesClient:
         try:
             path = path_of(kind, namespace)
             async with (
-                self._transport.lines(path, query, accept=accept, seconds=seconds, headers=self._headers) as lines,
+                self.transport.lines(path, query, accept=accept, seconds=seconds, headers=self._headers) as lines,
                 aclosing(_events(lines, kind)) as events,
             ):
                 yield events
@@ -261,7 +271,7 @@ class KubernetesClient:
         except orjson.JSONEncodeError as error:
             raise BadRequest(f"the object is not JSON: {error}") from error
         try:
-            return await self._transport.request(method, path, query=query, body=content, headers=self._headers, **how)
+            return await self.transport.request(method, path, query=query, body=content, headers=self._headers, **how)
         except NotFound as error:
             if not error.details.get("name"):  # not an object is missing, but the path: the kind may have changed
                 self._discovery.forget(kind.gvk)

@@ -17,7 +17,6 @@ from planform.api.kinds import GroupVersionKind, Object, gvk, gvk_of
 from planform.api.metadata import is_deleted, name_of, namespace_of, resource_version_of
 from planform.api.owners import owners_of
 from planform.api.xr import RESOURCE_NAME_ANNOTATION
-from planform.apimachinery import last_applied
 from planform.client.protocol import Client, WatchEvent
 from planform.errors import (
     ApiError,
@@ -148,6 +147,8 @@ class Looking:
         obj["metadata"].pop("managedFields", None)
         if target.gvk == names.SECRET:
             obj.pop("data", None)
+            from planform.apimachinery import last_applied
+
             set_annotation(obj, last_applied.ANNOTATION, "")
         return obj
 

@@ -1,64 +1,45 @@
 """HTTP to an API server: who we are, how long we wait, what we try again, and errors as `ApiError`s.
 
-This is the only module of the client that imports aiohttp. It knows nothing of kinds.
+It knows nothing of kinds, and leaves the wire to `pooled_http` or, for commands, `plain_http`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-import socket
 import ssl
-import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import orjson
-from multidict import CIMultiDict
-from yarl import URL
 
 from planform.client.credentials import Identity
 from planform.client.fairness import FairBucket
 from planform.client.kubeconfig import Connection
 from planform.client.waits import Backoff
+from planform.client.wire import Headers, Limits, NoReply, Reply, Wire
 from planform.clock import Clock
-from planform.errors import ApiError, InternalError, ServiceUnavailable, Timeout, Unauthorized, system_words
+from planform.errors import ApiError, InternalError, ServiceUnavailable, Timeout, Unauthorized
+
+if TYPE_CHECKING:
+    from planform.client.pooled_http import PooledHttp
 
 RETRIES = 5
 """Tries after the first, for answers and failures that ask for another."""
-
-MAX_LINE_LENGTH = 64 * 1024 * 1024
-"""Bytes one watch event may have. An object has 3 MiB at most on the way in; what is longer is no event."""
 
 MAX_WARNINGS = 1000
 """Texts of warnings that are remembered, so that each is logged once."""
 
 _WARNING = re.compile(r'^299 \S+ "(.*)"$')  # the form that Kubernetes uses of RFC 7234
 
-_RESETS = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
-
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one client may use. Watches have connections of their own, so that they never crowd requests out."""
-
-    connections: int = 32
-    request_seconds: float = 30.0
-    connect_seconds: float = 10.0
-    per_second: float = 0.0  # 0: as fast as the server lets us; it has priority and fairness of its own
-    burst: int = 1
-    silent_seconds: float = 180.0
-    """A watch that says nothing for so long is taken for dead: servers send bookmarks about once a minute."""
 
 
 Fence = Callable[[], None]
@@ -80,7 +61,11 @@ class Answer(NamedTuple):
 
 
 class Transport:
-    """One server, one identity at a time. Use it as a context manager: leaving closes every connection."""
+    """One server, one identity at a time. Use it as a context manager: leaving closes every connection.
+
+    `short_lived` is for a process that asks a few things and ends: its requests go without the library of the pools,
+    which takes longer to import than they take. A stream imports it all the same.
+    """
 
     def __init__(
         self,
@@ -91,6 +76,7 @@ class Transport:
         user_agent: str,
         limits: Limits | None = None,
         fence: Fence | None = None,
+        short_lived: bool = False,
     ) -> None:
         self._connection = connection
         self._clock = clock
@@ -102,8 +88,10 @@ class Transport:
         if self._limits.per_second:
             self._bucket = FairBucket(self._limits.per_second, self._limits.burst, clock=clock)
         self._backoff = Backoff(first=0.1, maximum=5, jitter=0.5)
-        self._sessions: _Sessions | None = None
-        self._retired: list[_Sessions] = []
+        self._short_lived = short_lived
+        self._wire: Wire | None = None
+        self._pools: PooledHttp | None = None
+        self._retired: list[PooledHttp] = []
         self._warned: set[str] = set()
         self._closed = False
 
@@ -114,11 +102,11 @@ class Transport:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        for sessions in [*self._retired, self._sessions]:
-            if sessions is not None:
-                await sessions.close()
+        for wire in [*self._retired, self._pools, self._wire]:
+            if wire is not None:
+                await wire.close()
         self._retired.clear()
-        self._sessions = None
+        self._pools = self._wire = None
 
     async def request(
         self,
@@ -163,31 +151,25 @@ class Transport:
             if self._bucket is not None:
                 await self._bucket.take()
             identity = await self._connection.credentials.current()
-            session = (await self._sessions_for(identity)).requests
+            wire = await self._wire_for(identity)
             if self._fence is not None and method != "GET":
                 self._fence()  # the last thing before it is sent: waiting above may have taken long
             try:
-                async with session.request(
-                    method, self._url(path, query), data=body, headers=_with(headers, identity), **self._tls_options()
-                ) as response:
-                    content = await response.read()
-            except _RESETS as error:
-                never_connected = isinstance(error, aiohttp.ClientConnectorError)
-                if repeatable and attempt <= RETRIES and not never_connected:
+                reply = await wire.send(method, _target(path, query), body, _with(headers, identity))
+            except NoReply as error:
+                if repeatable and attempt <= RETRIES and error.broken:
                     await self._clock.sleep(self._backoff.delay(attempt, self._rng))
                     continue
                 raise self._unreachable(error) from error
-            except aiohttp.ClientError as error:
-                raise self._unreachable(error) from error
-            self._forward_warnings(response, f"{method} {path}")
-            if response.status < 400:
-                return Answer(response.status, response.content_type, content)
-            failure = error_of(response.status, content, f"{method} {path}")
-            if response.status == 401 and not renewed and await self._renewed():
+            self._forward_warnings(reply, f"{method} {path}")
+            if reply.status < 400:
+                return Answer(reply.status, reply.content_type, reply.body)
+            failure = error_of(reply.status, reply.body, f"{method} {path}")
+            if reply.status == 401 and not renewed and await self._renewed():
                 renewed = True
                 continue
-            wait = _retry_after(response.headers.get("Retry-After"), self._clock)
-            if response.status in (429, 503) and wait is not None and attempt <= RETRIES:
+            wait = _retry_after(next(iter(reply.values("retry-after")), None), self._clock)
+            if reply.status in (429, 503) and wait is not None and attempt <= RETRIES:
                 await self._clock.sleep(wait)
                 continue
             raise failure
@@ -204,25 +186,20 @@ class Transport:
         headers: Sequence[tuple[str, str]] = (),
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The lines of a streamed answer, until the server ends it, the connection breaks or the time is over."""
-        timeout = aiohttp.ClientTimeout(
-            total=seconds, sock_connect=self._limits.connect_seconds, sock_read=self._limits.silent_seconds
-        )
+        from planform.client.pooled_http import lines_of
+
         renewed = False
         while True:
             if self._bucket is not None:
                 await self._bucket.take()
             identity = await self._connection.credentials.current()
-            session = (await self._sessions_for(identity)).watches
+            pools = await self._pools_for(identity)
+            sent = _with([("Accept", accept), *headers], identity)
             try:
-                response = await session.get(
-                    self._url(path, query),
-                    headers=_with([("Accept", accept), *headers], identity),
-                    timeout=timeout,
-                    **self._tls_options(),
-                )
+                response = await pools.open_stream(_target(path, query), sent, seconds=seconds)
             except TimeoutError as error:
                 raise Timeout(f"GET {path}: no answer from {self._connection.server}") from error
-            except aiohttp.ClientError as error:
+            except NoReply as error:
                 raise self._unreachable(error) from error
             try:
                 if response.status >= 400:
@@ -231,7 +208,7 @@ class Transport:
                         renewed = True
                         continue
                     raise error_of(response.status, content, f"GET {path}")
-                stream = _lines_of(response)
+                stream = lines_of(response)
                 try:
                     yield stream
                 finally:
@@ -240,23 +217,15 @@ class Transport:
             finally:
                 response.close()
 
-    def _forward_warnings(self, response: aiohttp.ClientResponse, request: str) -> None:
+    def _forward_warnings(self, reply: Reply, request: str) -> None:
         """Log what the server warns of (a deprecated version, an unknown field), each text once."""
-        for header in response.headers.getall("Warning", ()):
+        for header in reply.values("warning"):
             text = _WARNING.sub(r"\1", header).replace('\\"', '"')
             if text not in self._warned:
                 if len(self._warned) >= MAX_WARNINGS:
                     self._warned.clear()
                 self._warned.add(text)
                 _logger.warning("the server warns: %s", text, extra={"request": request})
-
-    def _url(self, path: str, query: Mapping[str, str]) -> URL:
-        url = URL(self._connection.server + path, encoded=True)
-        return url.with_query(query) if query else url
-
-    def _tls_options(self) -> dict[str, Any]:
-        name = self._connection.tls_server_name
-        return {"server_hostname": name} if name else {}
 
     async def _renewed(self) -> bool:
         try:
@@ -265,66 +234,47 @@ class Transport:
             _logger.warning("%s", error)
             return False
 
-    async def _sessions_for(self, identity: Identity) -> _Sessions:
-        """Connections that carry this identity's certificate; a new certificate means new connections."""
+    async def _wire_for(self, identity: Identity) -> Wire:
+        """What carries requests with this identity's certificate; a new certificate means new connections."""
+        if not self._short_lived:
+            return await self._pools_for(identity)
+        self._refuse_if_closed()
+        if self._wire is None or self._wire.certificate != identity.certificate:
+            from planform.client.plain_http import PlainHttp
+
+            if self._wire is not None:
+                await self._wire.close()
+            self._wire = PlainHttp(self._connection.server, **self._how_to_connect(identity))
+        return self._wire
+
+    async def _pools_for(self, identity: Identity) -> PooledHttp:
+        self._refuse_if_closed()
+        if self._pools is None or self._pools.certificate != identity.certificate:
+            from planform.client.pooled_http import PooledHttp
+
+            if self._pools is not None:
+                await self._pools.close_requests()
+                self._retired.append(self._pools)  # its watches may go on until they end
+            self._pools = PooledHttp(self._connection.server, **self._how_to_connect(identity))
+        return self._pools
+
+    def _refuse_if_closed(self) -> None:
         if self._closed:
             raise ServiceUnavailable("the client is closed")
-        if self._sessions is None or self._sessions.certificate != identity.certificate:
-            if self._sessions is not None:
-                await self._sessions.requests.close()
-                self._retired.append(self._sessions)  # its watches may go on until they end
-            self._sessions = _Sessions(self._connection, identity, self._limits, self._user_agent)
-        return self._sessions
 
-    def _unreachable(self, error: Exception) -> ServiceUnavailable:
-        hint = None
-        if isinstance(error, aiohttp.ClientSSLError):
-            hint = "does the kubeconfig's certificate authority belong to this server?"
-        return ServiceUnavailable(f"cannot reach {self._connection.server}: {_message_of(error)}", hint=hint)
+    def _how_to_connect(self, identity: Identity) -> dict[str, Any]:
+        connection = self._connection
+        return {
+            "tls": tls_context(connection, identity) if connection.server.startswith("https:") else None,
+            "tls_server_name": connection.tls_server_name,
+            "certificate": identity.certificate,
+            "limits": self._limits,
+            "user_agent": self._user_agent,
+        }
 
-
-class _Sessions:
-    """Two pools for one identity: a bounded one for requests and one for watches."""
-
-    def __init__(self, connection: Connection, identity: Identity, limits: Limits, user_agent: str) -> None:
-        self.certificate = identity.certificate
-        trust: ssl.SSLContext | bool = True
-        if connection.server.startswith("https:"):
-            trust = tls_context(connection, identity)
-        headers = {"User-Agent": user_agent}
-        # A byte that is not acknowledged within the time of a request is never delivered: a write that was given up
-        # must not reach the server once a cut network is whole again. An open watch notices a dead peer as soon.
-        patience = limits.request_seconds
-
-        def connector(limit: int) -> aiohttp.TCPConnector:
-            return aiohttp.TCPConnector(limit=limit, ssl=trust, socket_factory=lambda info: _socket(info, patience))
-
-        self.requests = aiohttp.ClientSession(
-            connector=connector(limits.connections),
-            timeout=aiohttp.ClientTimeout(total=limits.request_seconds, sock_connect=limits.connect_seconds),
-            headers=headers,
-            auto_decompress=True,
-        )
-        self.watches = aiohttp.ClientSession(connector=connector(0), headers=headers)
-
-    async def close(self) -> None:
-        await self.requests.close()
-        await self.watches.close()
-
-
-def _socket(info: tuple[Any, ...], patience: float) -> socket.socket:
-    """A socket for this address whose peer is given up on after so many seconds without a sign of life."""
-    made = socket.socket(family=info[0], type=info[1], proto=info[2])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_USER_TIMEOUT", round(patience * 1000)),
-        ("TCP_KEEPIDLE", max(1, round(patience / 2))),
-        ("TCP_KEEPINTVL", max(1, round(patience / 6))),
-        ("TCP_KEEPCNT", 3),
-    ):
-        if hasattr(socket, option):  # each system knows some of them
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+    def _unreachable(self, error: NoReply) -> ServiceUnavailable:
+        hint = "does the kubeconfig's certificate authority belong to this server?" if error.untrusted else None
+        return ServiceUnavailable(f"cannot reach {self._connection.server}: {error}", hint=hint)
 
 
 def tls_context(connection: Connection, identity: Identity) -> ssl.SSLContext:
@@ -341,11 +291,7 @@ def tls_context(connection: Connection, identity: Identity) -> ssl.SSLContext:
     else:
         context = ssl.create_default_context()
     if identity.certificate:
-        # The ssl module reads keys from files only. This one is ours alone and gone at the end of the block.
-        with tempfile.TemporaryDirectory(prefix="planform-") as directory:
-            file = Path(directory) / "client.pem"
-            file.touch(mode=0o600)
-            file.write_bytes(identity.certificate + b"\n" + identity.key)
+        with _as_file(identity.certificate + b"\n" + identity.key) as file:
             try:
                 context.load_cert_chain(file)
             except ssl.SSLError as error:
@@ -353,19 +299,26 @@ def tls_context(connection: Connection, identity: Identity) -> ssl.SSLContext:
     return context
 
 
-async def _lines_of(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Whole lines; a broken connection ends them, and the rest of a broken line is dropped."""
-    rest = b""
-    try:
-        async for chunk in response.content.iter_any():
-            *whole, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-            for line in whole:
-                if line:
-                    yield line
-            if len(rest) > MAX_LINE_LENGTH:
-                raise InternalError(f"a watch event of {response.url.path} is longer than {MAX_LINE_LENGTH} bytes")
-    except (*_RESETS, TimeoutError) as error:
-        _logger.debug("stream of %s ended: %s", response.url.path, _message_of(error))
+@contextmanager
+def _as_file(content: bytes) -> Iterator[Path]:
+    """The ssl module reads keys from files only. This one is ours alone and gone at the end of the block: in memory
+    where the system has such files, so that no key touches a disk."""
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").exists():
+        descriptor = os.memfd_create("planform-client")
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as memory:
+                memory.write(content)
+            yield Path(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.close(descriptor)
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="planform-") as directory:
+        file = Path(directory) / "client.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(content)
+        yield file
 
 
 def error_of(status: int, content: bytes, request: str) -> ApiError:
@@ -380,10 +333,12 @@ def error_of(status: int, content: bytes, request: str) -> ApiError:
     return ApiError.from_status({"code": status, "message": f"{request}: HTTP {status}: {text}"})
 
 
-def _with(headers: Sequence[tuple[str, str]], identity: Identity) -> CIMultiDict[str]:
-    """A name may stand several times, as that of impersonated groups."""
-    own = [("Authorization", identity.authorization)] if identity.authorization else []
-    return CIMultiDict([*headers, *own])
+def _target(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+
+
+def _with(headers: Headers, identity: Identity) -> Headers:
+    return [*headers, *([("Authorization", identity.authorization)] if identity.authorization else [])]
 
 
 def _retry_after(header: str | None, clock: Clock) -> float | None:
@@ -392,13 +347,9 @@ def _retry_after(header: str | None, clock: Clock) -> float | None:
         return None
     if header.strip().isdecimal():
         return float(header)
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, (parsedate_to_datetime(header) - clock.now()).total_seconds())
     except (ValueError, TypeError):
         return None
-
-
-def _message_of(error: BaseException) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
-        return system_words(error.os_error)
-    return " ".join(str(error).split()) or type(error).__name__

@@ -18,7 +18,8 @@ from typing import Final
 from planform.client.credentials import FixedCredentials, Identity
 from planform.client.kubeconfig import Connection
 from planform.client.protocol import Client
-from planform.client.transport import Limits, Transport
+from planform.client.transport import Transport
+from planform.client.wire import Limits
 from planform.clock import Clock
 from planform.cluster.certificates import Kept
 from planform.errors import ApiError, NotFound

@@ -7,7 +7,7 @@ a replica that cannot start says why where an installer looks, and every replica
 from __future__ import annotations
 
 from planform.api.names import SECRET
-from planform.client.transport import Limits
+from planform.client.wire import Limits
 from planform.clock import SystemClock
 from planform.cluster.running import ClusterSettings, Report, ensure_namespace
 from planform.cluster.takeover import require_sole_control

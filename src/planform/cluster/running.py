@@ -28,8 +28,9 @@ from planform.client.kubernetes import KubernetesClient
 from planform.client.recent import Recent
 from planform.client.remembering import RememberingClient
 from planform.client.rights import ClusterRights
-from planform.client.transport import Fence, Limits
+from planform.client.transport import Fence
 from planform.client.web_requests import Reach
+from planform.client.wire import Limits
 from planform.clock import Clock, SystemClock
 from planform.cluster.endpoint import Health, open_endpoint
 from planform.cluster.journal_peers import ADDRESS_ANNOTATION

@@ -14,7 +14,8 @@ from planform.apiserver.verbs.requests import User
 from planform.apiserver.wire.http import Handler, HttpRequest
 from planform.client.kubeconfig import Connection
 from planform.client.kubernetes import KubernetesClient
-from planform.client.transport import Limits, Transport
+from planform.client.transport import Transport
+from planform.client.wire import Limits
 from planform.clock import Clock
 from planform.errors import ApiError, Forbidden, NotFound, PlanformError, Unauthorized
 from planform.web import rows

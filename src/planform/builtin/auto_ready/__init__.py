@@ -7,11 +7,11 @@ Ready. The input is optional: `Input` of `autoready.fn.crossplane.io/v1beta1`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from planform.apimachinery.cel import CelError, Expression, compile_expression
+from planform.apimachinery.cel_syntax import CelError
 from planform.apimachinery.fieldpath import FieldNotFound, FieldPathError, parse_path
 from planform.builtin.auto_ready.checks import CHECKS, has_condition
 from planform.builtin.compiled import CompiledFunction, Program, Refused, warn
@@ -20,6 +20,9 @@ from planform.builtin.inputs import InputObject, convert_input, refuse_invalid
 from planform.builtin.selection import path_errors
 from planform.errors import FieldError
 from planform.functions.values import FunctionRequest, FunctionResponse, Object, Ready, Resource
+
+if TYPE_CHECKING:  # CEL takes as long to import as all of a plain render; who has an expression waits for it
+    from planform.apimachinery.cel import Expression
 
 
 class Input(InputObject, frozen=True, kw_only=True):
@@ -72,6 +75,8 @@ def _rule_name(resource: Object) -> str:
 def _compile_rule(text: Any) -> Expression:
     if not isinstance(text, str):
         raise CelError("the rule is not a text")
+    from planform.apimachinery.cel import compile_expression
+
     expression = compile_expression(text, {"object": "dyn"})
     if str(expression.type) != "bool":
         raise CelError(f"the rule gives {expression.type}, not bool: {text}")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from planform.apimachinery.cel import CelError, Expression, compile_expression
+from planform.apimachinery.cel_syntax import CelError
 from planform.builtin.cel_state import VARIABLES, bindings, evaluate
 from planform.builtin.compiled import CompiledFunction, Program, Refused, normal, warn
 from planform.builtin.durations import seconds
@@ -21,6 +21,9 @@ from planform.builtin.sequencer.usages import VERSIONS, usage
 from planform.functions.values import FunctionRequest, FunctionResponse, Ready, Resource
 from planform.gotemplate.errors import CallFailed
 from planform.gotemplate.quoting import quote
+
+if TYPE_CHECKING:  # CEL takes as long to import as all of a plain render; who has an expression waits for it
+    from planform.apimachinery.cel import Expression
 
 
 class Rule(Part, frozen=True, kw_only=True):
@@ -158,6 +161,8 @@ def _compile_rule(rule: Rule) -> _CompiledRule:
     entries = tuple(map(_compile_entry, rule.sequence))
     if not rule.condition:
         return _CompiledRule(rule, entries, None)
+    from planform.apimachinery.cel import compile_expression
+
     try:
         condition = compile_expression(rule.condition, VARIABLES)
     except CelError as error:

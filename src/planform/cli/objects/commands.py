@@ -1,4 +1,4 @@
-"""`planform apply|get|describe|delete|wait`: with `events`, enough for a user who has no kubectl."""
+"""`planform apply|describe|delete|wait`: with `get` and `events`, enough for a user who has no kubectl."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ import click
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
 from planform.api.metadata import name_of, resource_version_of, uid_of
 from planform.api.names import EVENT
-from planform.cli.connection import MANAGER, Connected, connection_options, namespace_options, run
+from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.durations import duration_option
 from planform.cli.objects.describing import describe_object
+from planform.cli.objects.getting import named_objects
 from planform.cli.objects.manifests import read_manifests
-from planform.cli.objects.printing import printing_option
 from planform.cli.objects.problems import problems_of
 from planform.cli.objects.showing import (
     as_list,
     full_name,
-    list_kinds,
     none_found,
-    show_changes,
-    show_objects,
-    show_tables,
-    version_of,
 )
 from planform.cli.objects.waiting import Goal, WaitTimedOut, parse_goal
 from planform.cli.output import output_option, say, write_data
@@ -90,74 +85,6 @@ def apply(
     done = run(kubeconfig, context, act)
     if output != "name":
         write_data(done[0] if len(done) == 1 else as_list(done), output)
-
-
-@click.command()
-@click.argument("what", nargs=-1)
-@click.option("-l", "--selector", default="", help="Label selector.")
-@click.option("--field-selector", default="", help="Field selector.")
-@click.option("-w", "--watch", "watching", is_flag=True, help="Go on and show changes.")
-@click.option("--kinds", is_flag=True, help="List the kinds that are served.")
-@click.option("--sort-by", default="", metavar="PATH", help="Order by a field: .metadata.creationTimestamp.")
-@click.option("--show-labels", is_flag=True, help="Add a column with all labels.")
-@click.option("-L", "--label-columns", multiple=True, metavar="LABEL", help="Add a column with this label's value.")
-@namespace_options
-@printing_option("table", "wide", "json", "yaml", "name")
-@connection_options
-def get(
-    what: Sequence[str],
-    selector: str,
-    field_selector: str,
-    watching: bool,
-    kinds: bool,
-    sort_by: str,
-    show_labels: bool,
-    label_columns: Sequence[str],
-    namespace: str,
-    all_namespaces: bool,
-    output: str,
-    kubeconfig: Path | None,
-    context: str,
-) -> None:
-    """Show objects: `planform get configmaps`, `planform get cm/app`, `planform get cm app other`."""
-    if kinds:
-        run(kubeconfig, context, lambda connected: list_kinds(connected, output))
-        return
-    words, names = named_objects(what)
-    if watching and (len(words) > 1 or len(names) > 1):
-        raise UsageError(
-            "--watch follows all objects of one kind, or one of them", hint=f"planform get {words[0]} --watch"
-        )
-
-    async def act(connected: Connected) -> None:
-        where = "" if all_namespaces else namespace or connected.namespace
-        kinds = [await connected.find_kind(word) for word in words]
-        places = [(kind, where if kind.namespaced else "") for kind in kinds]
-        # Asked for before anything is shown: a change meanwhile is rather shown twice than never.
-        since = await version_of(connected, *places[0]) if watching else ""
-        if output in ("table", "wide"):
-            for number, (kind, place) in enumerate(places):
-                if number:
-                    click.echo()
-                await show_tables(
-                    connected,
-                    kind,
-                    place,
-                    names,
-                    selector,
-                    field_selector,
-                    output == "wide",
-                    all_namespaces,
-                    sort_by=sort_by,
-                    show_labels=show_labels,
-                    label_columns=label_columns,
-                )
-        else:
-            await show_objects(connected, places, names, selector, field_selector, output, sort_by)
-        if watching:
-            await show_changes(connected, *places[0], names, selector, field_selector, output, since)
-
-    run(kubeconfig, context, act)
 
 
 @click.command()
@@ -315,18 +242,6 @@ def wait(
 
 
 # -- the parts
-
-
-def named_objects(what: Sequence[str]) -> tuple[list[str], list[str]]:
-    """`cm/app`, `cm app other` or `cm,secrets`: the kinds and the names."""
-    if not what:
-        raise UsageError("which kind?", hint="planform get KIND [NAME...], or planform get --kinds")
-    if "/" in what[0]:
-        pairs = [word.partition("/") for word in what]
-        if len({kind for kind, _, _ in pairs}) != 1 or not all(name for _, _, name in pairs):
-            raise UsageError("give KIND/NAME words of one kind, or KIND NAME NAME")
-        return [pairs[0][0]], [name for _, _, name in pairs]
-    return what[0].split(","), list(what[1:])
 
 
 async def _served(connected: Connected, wanted: GroupVersionKind, *, patient: bool = False) -> Kind:

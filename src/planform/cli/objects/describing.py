@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from planform.api.kinds import Object
-from planform.apimachinery import yaml_loader
 from planform.cli.output import table
 
 _HIDDEN = ("apiVersion", "kind", "metadata", "status")
@@ -58,6 +57,8 @@ def _lines(obj: Object, events: Sequence[Object]) -> Iterator[str]:
 def _section(title: str, value: Any) -> Iterator[str]:
     yield ""
     yield title
+    from planform.apimachinery import yaml_loader
+
     yield _indented(yaml_loader.dump(value).rstrip("\n"))
 
 

@@ -12,7 +12,7 @@ import click
 from planform.api.kinds import Kind, Object, gvk_of
 from planform.api.metadata import name_of, namespace_of, resource_version_of
 from planform.cli.connection import MANAGER, Connected, connection_options, run
-from planform.cli.objects.commands import named_objects
+from planform.cli.objects.getting import named_objects
 from planform.cli.objects.manifests import read_manifests
 from planform.cli.objects.showing import full_name, none_found
 from planform.cli.output import is_terminal, output_option, say, write_data

@@ -9,7 +9,6 @@ import click
 
 from planform.api import metadata
 from planform.api.kinds import Object
-from planform.apimachinery.jsonpath import JsonPathError, JsonPathTemplate, compile_jsonpath
 from planform.cli.output import table
 from planform.errors import UsageError
 
@@ -45,20 +44,24 @@ def printing_option(*forms: str) -> Callable[[Any], Any]:
 
 def printed(output: str, document: Object, objects: Sequence[Object]) -> str | None:
     """What a form of the user's own makes of objects; None for the fixed forms. Templates begin at `document`."""
+    if not output.startswith((JSONPATH, COLUMNS)):
+        return None
+    from planform.apimachinery.jsonpath import JsonPathError, JsonPathTemplate
+
     try:
         if output.startswith(JSONPATH):
             return JsonPathTemplate(output.removeprefix(JSONPATH)).render(document)
-        if output.startswith(COLUMNS):
-            columns = _columns(output.removeprefix(COLUMNS))
-            rows = [[_joined(path(obj)) for _, path in columns] for obj in objects]
-            return table([header for header, _ in columns], rows) + "\n"
+        columns = _columns(output.removeprefix(COLUMNS))
+        rows = [[_joined(path(obj)) for _, path in columns] for obj in objects]
+        return table([header for header, _ in columns], rows) + "\n"
     except JsonPathError as error:
         raise UsageError(f"--output: {error}", hint="-o jsonpath='{.metadata.name}'") from error
-    return None
 
 
 def sort_key(path: str) -> Callable[[Object], tuple[int, Any]]:
     """Orders objects by what a path finds: numbers by size, then texts, then those that have nothing there."""
+    from planform.apimachinery.jsonpath import JsonPathError, compile_jsonpath
+
     try:
         found = compile_jsonpath(path)
     except JsonPathError as error:
@@ -80,6 +83,8 @@ def labels_of(obj: Object) -> str:
 
 
 def _columns(text: str) -> list[tuple[str, Callable[[Any], list[Any]]]]:
+    from planform.apimachinery.jsonpath import compile_jsonpath
+
     columns = []
     for column in text.split(","):
         header, colon, path = column.partition(":")

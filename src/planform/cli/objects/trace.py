@@ -23,7 +23,6 @@ from planform.cli.output import is_terminal, output_option, say, table, write_da
 from planform.client.resource_tree import Looking, Node, Target, changing_trees
 from planform.clock import SystemClock
 from planform.errors import ApiError, Forbidden, NotFound, UsageError
-from planform.journal.serving import PATH
 
 _CLEAR = "\x1b[H\x1b[J"
 
@@ -96,6 +95,8 @@ async def _steps(connected: Connected, root: Node) -> list[Mapping[str, str]]:
     """Which revision of which function ran each step of an XR last; nothing where no journal tells."""
     if root.object is None or not root.revision:
         return []
+    from planform.journal.serving import PATH  # with it comes the journal, which the plain tree does without
+
     try:
         path = f"{PATH}/{uid_of(root.object)}/steps"
         found = orjson.loads(await connected.ask_control_plane(path, namespace=root.target.namespace))
