@@ -7,12 +7,14 @@
     tools/supply_chain.py lock --check       change nothing; exit with 1 if it does not fit constraints.txt
     tools/supply_chain.py sbom WHEEL FILE    write a CycloneDX bill of materials of a built wheel
 
+The dashboard's page is built from npm packages, whose versions, digests and licences are those of ui/package-lock.json.
 Versions are those of constraints.txt; which packages belong to a release follows from what the installed ones require.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import hashlib
 import json
 import re
@@ -32,6 +34,7 @@ from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel
 ROOT: Final = Path(__file__).parents[1]
 CONSTRAINTS: Final = ROOT / "constraints.txt"
 RELEASE: Final = ROOT / "constraints-release.txt"
+PAGE_LOCK: Final = ROOT / "ui" / "package-lock.json"
 OURS: Final = ("planform", "planform-sdk")
 RELEASED_EXTRAS: Final = ("functions", "starlark", "kcl")
 INDEX: Final = "https://pypi.org/simple"
@@ -96,6 +99,22 @@ class Package:
         return f"pkg:pypi/{self.name}@{self.version}"
 
 
+@dataclass(frozen=True)
+class PagePackage:
+    """One npm package of the dashboard's page; what `is_shipped` has code in the wheel, the others only build it."""
+
+    name: str
+    version: str
+    licence: str
+    sha512: str
+    is_shipped: bool
+    requires: tuple[str, ...] = ()
+
+    @property
+    def purl(self) -> str:
+        return f"pkg:npm/{self.name.replace('@', '%40')}@{self.version}"
+
+
 # -- which packages there are
 
 
@@ -148,6 +167,25 @@ def packages(names: Iterable[str]) -> list[Package]:
     return found
 
 
+def page_packages(lock_file: Path = PAGE_LOCK) -> list[PagePackage]:
+    """Every npm package that the lock names, each version once."""
+    found: dict[tuple[str, str], PagePackage] = {}
+    for place, about in json.loads(lock_file.read_text())["packages"].items():
+        if not place:  # the page itself
+            continue
+        name = place.rpartition("node_modules/")[2]
+        integrity = str(about.get("integrity", "")).removeprefix("sha512-")
+        found[name, about["version"]] = PagePackage(
+            name=name,
+            version=about["version"],
+            licence=str(about.get("license") or "unknown"),
+            sha512=base64.b64decode(integrity).hex(),
+            is_shipped=not (about.get("dev") or about.get("devOptional")),
+            requires=(*about.get("dependencies", ()), *about.get("peerDependencies", ())),
+        )
+    return [found[key] for key in sorted(found)]
+
+
 # -- licences
 
 
@@ -183,15 +221,24 @@ def _is_one(name: str) -> bool:
 def licences(*, show: bool) -> int:
     released = required(*RELEASED_EXTRAS)
     everything = packages(required(*RELEASED_EXTRAS, "dev"))
-    refused = [each for each in everything if not is_allowed(each.licence)]
+    page = page_packages()
+    checked: list[Package | PagePackage] = [*everything, *page]
+    refused = [each for each in checked if not is_allowed(each.licence)]
     if show:
         for each in everything:
             use = "release" if each.name in released else "development"
             print(f"{each.name:40} {each.version:16} {use:12} {each.licence}")
-    for each in refused:
-        print(f"error: {each.name} {each.version}: its licence is not among those we take: {each.licence}")
+        for part in page:
+            use = "page" if part.is_shipped else "page's build"
+            print(f"{part.name:40} {part.version:16} {use:12} {part.licence}")
+    for found in refused:
+        print(f"error: {found.name} {found.version}: its licence is not among those we take: {found.licence}")
     if not refused:
-        print(f"licences: {len(everything)} dependencies, {len(released)} of them in a release; all allowed")
+        shipped = sum(each.is_shipped for each in page)
+        print(
+            f"licences: {len(everything)} dependencies, {len(released)} of them in a release; "
+            f"{len(page)} npm packages, {shipped} of them in the page; all allowed"
+        )
     return 1 if refused else 0
 
 
@@ -266,6 +313,7 @@ def bill_of_materials(wheel: Path) -> dict[str, Any]:
     name, version = wheel.name.split("-")[:2]
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     parts = packages(required(*RELEASED_EXTRAS))
+    page = [each for each in page_packages() if each.is_shipped]
     locked = RELEASE.read_text() if RELEASE.exists() else ""
     root = f"pkg:pypi/{name}@{version}"
     return {
@@ -284,10 +332,17 @@ def bill_of_materials(wheel: Path) -> dict[str, Any]:
                 "licenses": [{"expression": "Apache-2.0"}],
             }
         },
-        "components": [_component(each, locked) for each in parts],
+        "components": [*(_component(each, locked) for each in parts), *map(_page_component, page)],
         "dependencies": [
-            {"ref": root, "dependsOn": [each.purl for each in parts if _is_direct(each)]},
+            {
+                "ref": root,
+                "dependsOn": [*(each.purl for each in parts if _is_direct(each)), *(each.purl for each in page)],
+            },
             *({"ref": each.purl, "dependsOn": _depends_on(each, parts)} for each in parts),
+            *(
+                {"ref": each.purl, "dependsOn": [other.purl for other in page if other.name in each.requires]}
+                for each in page
+            ),
         ],
     }
 
@@ -311,6 +366,20 @@ def _component(package: Package, locked: str) -> dict[str, Any]:
                 "hashes": [{"alg": "SHA-256", "content": each} for each in hashes],
             }
         ],
+    }
+
+
+def _page_component(package: PagePackage) -> dict[str, Any]:
+    url = f"https://www.npmjs.com/package/{package.name}/v/{package.version}"
+    digest = {"alg": "SHA-512", "content": package.sha512}
+    return {
+        "type": "library",
+        "bom-ref": package.purl,
+        "name": package.name,
+        "version": package.version,
+        "purl": package.purl,
+        "licenses": [{"expression": package.licence}],
+        "externalReferences": [{"type": "distribution", "url": url, "hashes": [digest]}],
     }
 
 

@@ -92,7 +92,7 @@ def test_the_bill_of_materials_names_every_package_with_version_licence_and_hash
     bill = tool.bill_of_materials(wheel)
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
     assert bill["metadata"]["component"]["purl"] == "pkg:pypi/planform@0.1.0"
-    components = {each["name"]: each for each in bill["components"]}
+    components = {each["name"]: each for each in bill["components"] if each["purl"].startswith("pkg:pypi/")}
     assert set(components) == set(tool.required(*tool.RELEASED_EXTRAS))
     assert {"orjson", "grpcio", "starlark-pyo3", "cffi"} <= set(components)
     for each in components.values():
@@ -114,3 +114,33 @@ def test_pip_takes_the_constraints_with_hashes(tool: Any, tmp_path: Path) -> Non
     if "Could not find a version" in done.stderr or "Connection" in done.stderr:
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr
+
+
+def test_packages_of_the_page_have_a_digest_and_a_licence_that_we_take(tool: Any) -> None:
+    page = {each.name: each for each in tool.page_packages()}
+    assert page["preact"].is_shipped
+    assert not page["vite"].is_shipped
+    assert page["@preact/signals"].purl.startswith("pkg:npm/%40preact/signals@")
+    assert all(re.fullmatch("[0-9a-f]{128}", each.sha512) for each in page.values())
+    assert [each.name for each in page.values() if not tool.is_allowed(each.licence)] == []
+
+
+def test_a_package_of_the_page_with_another_licence_fails(
+    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "package-lock.json"
+    about = '{"version": "1.0.0", "integrity": "sha512-AA==", "license": "GPL-3.0-only"}'
+    lock.write_text('{"packages": {"": {}, "node_modules/chart": ' + about + "}}")
+    found = tool.page_packages(lock)
+    monkeypatch.setattr(tool, "page_packages", lambda: found)
+    assert tool.licences(show=False) == 1
+    assert "chart 1.0.0: its licence is not among those we take: GPL-3.0-only" in capsys.readouterr().out
+
+
+def test_the_bill_of_materials_names_what_the_page_is_made_of(tool: Any, tmp_path: Path) -> None:
+    wheel = tmp_path / "planform-0.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"")
+    bill = tool.bill_of_materials(wheel)
+    named = {each["name"] for each in bill["components"]}
+    assert {"preact", "@preact/signals"} <= named
+    assert "vite" not in named, "what only builds the page is not in it"
