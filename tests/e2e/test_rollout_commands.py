@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,7 +64,9 @@ def until(check: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def test_a_rollout_from_its_plan_to_its_undoing(plane: RunningPlane, planform: Program, namespace: str) -> None:
+def test_a_rollout_from_its_plan_to_its_undoing(
+    plane: RunningPlane, planform: Program, namespace: str, tmp_path: Path
+) -> None:
     group, name = f"{namespace}.example.org", f"{namespace}-db"
 
     def apply(*objects: dict[str, Any]) -> None:
@@ -99,6 +102,11 @@ def test_a_rollout_from_its_plan_to_its_undoing(plane: RunningPlane, planform: P
     until(soaks, "the canary soaks")
     assert "wave 1/2 canary" in planform("rollout", "status", name).out
     assert rollout()["status"]["counts"]["target"] == 1
+    archive = tmp_path / "all.tar.gz"
+    refused = planform("export", str(archive), "--without-secrets", code=1).err
+    assert "are under way: Crossplane knows nothing of that" in refused and "--force" in refused
+    planform("export", str(archive), "--without-secrets", "--force")
+    assert archive.exists()
     assert "undo" not in planform("rollout", "undo", name, code=1).out
     planform("rollout", "abort", name, "--wait", "--reason", "p99 doubled")
     assert rollout()["status"]["phase"] == "Aborted"

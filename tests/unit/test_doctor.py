@@ -171,6 +171,34 @@ def test_what_differs_from_crossplane_is_told(case: str) -> None:
     assert message in finding.message
 
 
+def a_revision(name: str, number: int, released: str) -> Object:
+    owner = {"apiVersion": COMPOSITION.api_version, "kind": "Composition", "name": "apps", "controller": True}
+    return an_object(
+        COMPOSITION.api_version,
+        "CompositionRevision",
+        name,
+        metadata={"ownerReferences": [owner]},
+        spec={"revision": number},
+        status=conditions(ValidPipeline="True", Released=released),
+    )
+
+
+def test_what_crossplane_would_move_at_once_is_told() -> None:
+    group = "rollout.planform.dev/v1alpha1"
+    rollouts = [
+        an_object(group, "Rollout", "apps-r2", status={"phase": "Running"}),
+        an_object(group, "Rollout", "apps-r1", status={"phase": "Completed"}),
+    ]
+    revisions = [a_revision("apps-1", 1, "True"), a_revision("apps-2", 2, "False")]
+    found = examine(Patient([*rollouts, *revisions], NOW))
+    assert [(each.check, each.about) for each in found if each.level == "differs"] == [
+        ("revision-not-released", "Composition.apiextensions.crossplane.io apps"),
+        ("rollout-under-way", "Rollout.rollout.planform.dev apps-r2"),
+    ]
+    revisions = [a_revision("apps-1", 1, "False"), a_revision("apps-2", 2, "True")]
+    assert not [each for each in examine(Patient([*rollouts[1:], *revisions], NOW)) if each.level == "differs"]
+
+
 def test_of_files_nothing_is_said_that_only_a_running_control_plane_shows() -> None:
     found = examine(Patient([an_xrd(status={}), an_xr()], NOW, is_live=False))
     assert {each.level for each in found} == {"works"}

@@ -73,6 +73,8 @@ OFFERED_FINALIZER: Final = "offered.apiextensions.crossplane.io"
 USAGE_FINALIZER: Final = "usage.apiextensions.crossplane.io"
 ACTION_SET_FINALIZER: Final = "planform.dev/actionset"
 ROLLOUT_FINALIZER: Final = "rollout.planform.dev/abort"
+IN_USE_FINALIZER: Final = "rollout.planform.dev/in-use"
+"""Of Compositions that a RolloutPolicy holds, and of their revisions."""
 
 COMPOSITE_MANAGER: Final = "apiextensions.crossplane.io/composite"
 CLAIM_MANAGER: Final = "apiextensions.crossplane.io/claim"

@@ -19,15 +19,17 @@ from msgspec import UNSET
 from planform.api.annotations import annotation, annotations_of, is_paused
 from planform.api.conditions import XrCondition
 from planform.api.kinds import Object
-from planform.api.metadata import labels_of, name_of, uid_of
+from planform.api.metadata import finalizers_of, is_deleted, labels_of, name_of, uid_of
 from planform.api.names import (
     COMPOSITION,
     COMPOSITION_NAME_LABEL,
     COMPOSITION_REVISION,
     EXTENSIONS_GROUP,
+    IN_USE_FINALIZER,
 )
 from planform.api.owners import controller_of, controller_reference
 from planform.client.informer import InformerEvent, ObjectKey
+from planform.compositions.deletion import DeletionHold, deletion_waits
 from planform.compositions.live_rollouts import LiveRollouts, RolloutChange
 from planform.compositions.pinning import UNPINNED_ANNOTATION, functions_held, held_spec, is_pinned, pinned
 from planform.compositions.released import (
@@ -109,6 +111,7 @@ class CompositionController:
         self._counted: dict[str, float] = {}  # when counts of a Composition were last written
         self._rollouts = rollouts if rollouts is not None else LiveRollouts(context.manager)
         self._progress: dict[str, tuple[object, ...]] = {}  # of each Rollout, what Compositions tell of it
+        self._hold = DeletionHold(context.client, manager=MANAGER)
         self._knows_functions = False
         self._selectors_enabled = context.features.enabled("FunctionRevisionSelectors")
         self._controller: Controller[ObjectKey] | None = None
@@ -140,15 +143,13 @@ class CompositionController:
             self._used_functions.pop(key.name, None)
             self._counted.pop(key.name, None)
             return Result()
-        if composition["metadata"].get("deletionTimestamp"):
-            return Result()
+        if is_deleted(composition):
+            return await self._deleted(composition)
         if is_paused(composition):
             await self._set_status(composition, XrCondition("Synced", "False", "ReconcilePaused"))
             return Result()
-        if not self._knows_functions:  # judging by half of them would refuse now what is accepted a moment later
-            await self._functions.synced()
-            await self._rollouts.synced()  # half of what was decided may say that what is held is released
-            self._knows_functions = True
+        await self._know()
+        composition = await self._hold.settle(composition, held=self._rollouts.policy(composition)[0] is not None)
         listed = await self._listed(key.name)
         if await self._pin_stable(composition, listed):
             listed = await self._listed(key.name)
@@ -162,6 +163,40 @@ class CompositionController:
             await self._refuse(composition, error)
             raise
         return await self._settle(composition, plan, revisions)
+
+    async def _know(self) -> None:
+        """Judging by half of the functions would refuse now what is accepted a moment later, and half of what was
+        decided may say that what is held is released."""
+        if not self._knows_functions:
+            await self._functions.synced()
+            await self._rollouts.synced()
+            self._knows_functions = True
+
+    async def _deleted(self, composition: Object) -> Result:
+        """Somebody deleted it. As long as a policy keeps it no revision is made or collected, but what is decided about
+        those that XRs use goes on being told: a way back is never closed."""
+        if IN_USE_FINALIZER not in finalizers_of(composition):
+            return Result()
+        await self._know()
+        name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+        ours = newest_first(each for each in await self._listed(name) if is_revision_of(each, name, uid))
+        policy, _ = self._rollouts.policy(composition)
+        used = self._usage_index.users(name) if self._usage_index.complete() else None
+        if policy is None or (used is not None and not used):
+            await self._hold.finalize(*ours, composition)  # a deletion in the foreground waits for the revisions
+            return Result()
+        self._used_functions[name] = frozenset(each for one in ours for each in _functions_of(one))
+        ours = await self._hold.settle_revisions(ours, held=True, used=used)
+        derived = self._derive(composition, ours)
+        for revision in ours:
+            with suppress(NotFound):
+                await self._validate(revision, used, derived.conditions.get(revision["metadata"]["name"]))
+        waits = deletion_waits(policy.metadata.name)
+        if _is_news(waits, composition):
+            self._context.events.record(composition, "Warning", waits.reason, waits.message, by=NAME)
+        more = {} if used is None else {"composites": sum(used.values())}
+        await self._set_status(composition, waits, **more)
+        return Result()
 
     # -- revisions
 
@@ -249,6 +284,8 @@ class CompositionController:
             self._used_functions.setdefault(composition["metadata"]["name"], frozenset())
             self._used_functions[composition["metadata"]["name"]] |= frozenset(_functions_of(revision))
             revision = {**revision, "spec": pinned(revision["spec"], self._functions.catalogue)}
+        if self._rollouts.policy(composition)[0] is not None:
+            revision = {**revision, "metadata": {**revision["metadata"], "finalizers": [IN_USE_FINALIZER]}}
         try:
             created = await self._client.create(revision, manager=MANAGER)
         except AlreadyExists as error:
@@ -280,6 +317,7 @@ class CompositionController:
         left = {each["metadata"]["name"]: each for each in revisions}
         for revision in gone:
             metadata = left.pop(revision["metadata"]["name"])["metadata"]
+            await self._hold.finalize(revision)
             try:
                 await self._client.delete(COMPOSITION_REVISION, metadata["name"], uid=metadata["uid"])
             except NotFound:
@@ -293,6 +331,11 @@ class CompositionController:
     async def _settle(self, composition: Object, plan: RevisionPlan, revisions: list[Object]) -> Result:
         name = composition["metadata"]["name"]
         revisions = await self._collect(composition, revisions)
+        revisions = await self._hold.settle_revisions(
+            revisions,
+            held=self._rollouts.policy(composition)[0] is not None,
+            used=self._usage_index.users(name) if self._usage_index.complete() else None,
+        )
         self._used_functions[name] = frozenset(each for one in revisions for each in _functions_of(one))
         counts, wait = self._counts(composition, revisions)
         derived = self._derive(composition, revisions)

@@ -81,6 +81,7 @@ def upgrade(**options: Any) -> None:
     "--crds", "with_crds", is_flag=True, help="Take away the CRDs too, and with them everything of our kinds."
 )
 @click.option("--give-back", is_flag=True, help="Wake the Crossplane that --take-over put to rest.")
+@click.option("--force", is_flag=True, help="With --give-back: although Rollouts are under way or revisions are held.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @connection_options
 def uninstall(
@@ -88,6 +89,7 @@ def uninstall(
     leave_objects: bool,
     with_crds: bool,
     give_back: bool,
+    force: bool,
     dry_run: bool,
     kubeconfig: Path | None,
     context: str,
@@ -105,8 +107,10 @@ def uninstall(
         objects_in_use,
         our_crds,
         refuse_helm_release,
+        remove_our_finalizers,
     )
     from planform.cluster import takeover
+    from planform.rollouts.under_way import refuse_unreleased
 
     if leave_objects and with_crds:
         raise UsageError("--crds deletes all objects of our kinds, and --leave-objects keeps them", hint="give one")
@@ -120,8 +124,13 @@ def uninstall(
         used = await objects_in_use(client)
         if used and not leave_objects:
             raise StillInUse(used)
+        if give_back and not force:
+            await refuse_unreleased(client)
         doomed = [obj for obj in reversed(installed.objects) if obj["kind"] != "Namespace"]
-        steps = await delete_all(client, [*doomed, *(our_crds() if with_crds else ())], dry_run=dry_run)
+        steps = await delete_all(client, doomed, dry_run=dry_run)
+        if not dry_run:
+            await remove_our_finalizers(client)
+        steps += await delete_all(client, our_crds() if with_crds else (), dry_run=dry_run)
         _report(steps, dry_run)
         if not dry_run:
             await client.delete(CONFIG_MAP, INVENTORY, namespace=namespace)

@@ -16,13 +16,23 @@ import orjson
 from planform.api.annotations import annotations_of
 from planform.api.extensions import crds
 from planform.api.kinds import GroupVersionKind, Object, gvk, gvk_of
-from planform.api.metadata import generation_of, name_of, namespace_of
-from planform.api.names import CRD, XRD
+from planform.api.metadata import finalizers_of, generation_of, name_of, namespace_of
+from planform.api.names import (
+    COMPOSITION,
+    COMPOSITION_REVISION,
+    CRD,
+    IN_USE_FINALIZER,
+    ROLLOUT,
+    ROLLOUT_FINALIZER,
+    XRD,
+)
+from planform.client.informer import list_pages
 from planform.client.kubernetes import KubernetesClient
 from planform.client.waits import time_limit
 from planform.clock import Clock
 from planform.definitions.crds import claim_kind, xr_kind
 from planform.errors import ApiError, NotFound, PlanformError, UsageError
+from planform.reconcile.writes import remove_finalizer
 
 MANAGER: Final = "planform-install"
 INVENTORY: Final = "planform-installed"
@@ -183,6 +193,20 @@ async def objects_in_use(client: KubernetesClient) -> dict[str, int]:
             if found:
                 counts[f"{kind.kind}.{kind.group}"] = found
     return counts
+
+
+async def remove_our_finalizers(client: KubernetesClient) -> None:
+    """Take away the finalizers that only our controllers would, once these are gone: what has one could be deleted by
+    nobody any more."""
+    for kind in (ROLLOUT, COMPOSITION_REVISION, COMPOSITION):
+        try:
+            held = [each async for page in list_pages(client, kind) for each in page.items]
+        except NotFound:
+            continue  # it is not served here
+        ours = ROLLOUT_FINALIZER if kind == ROLLOUT else IN_USE_FINALIZER
+        for each in held:
+            if ours in finalizers_of(each):
+                await remove_finalizer(client, each, ours, manager=MANAGER)
 
 
 def our_crds() -> list[Object]:

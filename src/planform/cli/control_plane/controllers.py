@@ -60,6 +60,7 @@ from planform.errors import UsageError
     "--prepare", is_flag=True, help="Only bring our kinds and the certificates that replicas share; then end."
 )
 @click.option("--give-back", is_flag=True, help="Only wake the Crossplane that --take-over put to rest.")
+@click.option("--force", is_flag=True, help="With --give-back: although Rollouts are under way or revisions are held.")
 @click.option(
     "--webhook-listen",
     default="",
@@ -133,7 +134,7 @@ def controllers(**options: Any) -> None:
     connection = _connection(options["kubeconfig"], options["context_name"], inside=options["in_cluster"])
     namespace = options["namespace"] or (connection.namespace if options["in_cluster"] else "planform-system")
     if options["give_back"]:
-        run_loop(_give_back(connection))
+        run_loop(_give_back(connection, force=options["force"]))
         return
     settings = ClusterSettings(
         connection=connection,
@@ -168,14 +169,17 @@ def _connection(kubeconfig: Path | None, context: str, *, inside: bool) -> Any:
     return find_connection(clock=SystemClock(), path=kubeconfig, context=context)
 
 
-async def _give_back(connection: Any) -> None:
+async def _give_back(connection: Any, *, force: bool) -> None:
     from random import Random
 
     from planform.client.kubernetes import KubernetesClient
     from planform.clock import SystemClock
     from planform.cluster.takeover import give_back
+    from planform.rollouts.under_way import refuse_unreleased
 
     async with KubernetesClient(connection, clock=SystemClock(), rng=Random()) as client:
+        if not force:
+            await refuse_unreleased(client)
         for workload in await give_back(client):
             say(f"{name_of(workload)} has {workload['spec']['replicas']} replicas again")
 

@@ -33,6 +33,7 @@ data_option = click.option(
 @data_option
 @click.option("--without-secrets", is_flag=True, help="Leave Secrets behind.")
 @click.option("--snapshot", is_flag=True, help="For `planform preview --snapshot`: one file, and no Secrets.")
+@click.option("--force", is_flag=True, help="Go on although Rollouts are under way.")
 @passphrase_option
 @click.option("--include", multiple=True, metavar="KIND", help="From a cluster, all objects of this kind too.")
 @connection_options
@@ -41,6 +42,7 @@ def export(
     data: Path | None,
     without_secrets: bool,
     snapshot: bool,
+    force: bool,
     passphrase_file: Path | None,
     include: tuple[str, ...],
     kubeconfig: Path | None,
@@ -50,7 +52,8 @@ def export(
 
     Of an embedded control plane that is everything it holds. Of a cluster: all objects of planform's kinds, all XRs and
     claims, what they are composed of, the Secrets and ConfigMaps they name, and the definitions of these kinds. Stop
-    the controllers first, so that nothing changes meanwhile.
+    the controllers first, so that nothing changes meanwhile. Refuses while a Rollout is under way, which Crossplane
+    would not go on with, unless forced; a snapshot moves nothing, and is never refused.
     """
     from planform.clock import SystemClock, timestamp
     from planform.moving.archive import write_archive
@@ -61,10 +64,14 @@ def export(
     if archive.exists():
         raise UsageError(f"{archive} exists already", hint="choose a new name for each export")
     if data is not None:
-        contents = asyncio.run(_at_rest(data, secrets=not without_secrets))
+        contents = asyncio.run(_at_rest(data, secrets=not without_secrets, force=force or snapshot))
     else:
         hush_warnings()
-        contents = run(kubeconfig, context, lambda connected: _connected(connected, include, not without_secrets))
+        contents = run(
+            kubeconfig,
+            context,
+            lambda connected: _connected(connected, include, secrets=not without_secrets, force=force or snapshot),
+        )
     write_archive(archive, contents, made=timestamp(SystemClock().now()), passphrase=read_passphrase(passphrase_file))
     _report(archive, contents, sealed=passphrase_file is not None)
 
@@ -84,19 +91,25 @@ async def is_embedded(connected: Connected) -> bool:
     return "planform" in str((await connected.raw("/version")).get("gitVersion") or "")
 
 
-async def _at_rest(data: Path, *, secrets: bool) -> Contents:
+async def _at_rest(data: Path, *, secrets: bool, force: bool) -> Contents:
     from planform.app import open_at_rest
     from planform.moving.exporting import export_everything
+    from planform.rollouts.under_way import refuse_active
 
     if not (data / "store").is_dir():
         raise UsageError(f"{data} holds no control plane", hint="name its directory with --data")
     async with open_at_rest(data) as control_plane:
+        if not force:
+            await refuse_active(control_plane.client)
         return await export_everything(control_plane.client, control_plane.kinds(), secrets=secrets)
 
 
-async def _connected(connected: Connected, include: tuple[str, ...], secrets: bool) -> Contents:
+async def _connected(connected: Connected, include: tuple[str, ...], *, secrets: bool, force: bool) -> Contents:
     from planform.moving.exporting import export_everything, export_reachable
+    from planform.rollouts.under_way import refuse_active
 
+    if not force:
+        await refuse_active(connected.client)
     if await is_embedded(connected):
         say("this control plane runs: what changes while it is read may be in the archive or not")
         return await export_everything(connected.client, list(await connected.client.kinds()), secrets=secrets)

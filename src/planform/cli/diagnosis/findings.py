@@ -30,11 +30,13 @@ from planform.api.names import (
     PACKAGE_LABEL,
     PACKAGES_GROUP,
     PROTECTION_GROUP,
+    ROLLOUT,
     XRD,
 )
 from planform.cli.objects.problems import holder, running_call, status_problems
 from planform.clock import parse_timestamp
 from planform.pipeline.modes import unused_part
+from planform.rollouts.under_way import active, unreleased
 
 Level = Literal["works", "differs", "stuck"]
 
@@ -104,7 +106,7 @@ def examine(patient: Patient) -> list[Finding]:
     found = [*_compatibility(patient), *_pipelines(patient), *_blueprints(patient)]
     if patient.is_live:
         found += [*_lingering(patient), *_definitions(patient), *_packages(patient), *_instances(patient)]
-        found += [*_revisions(patient), *_certificates(patient)]
+        found += [*_revisions(patient), *_rollouts(patient), *_certificates(patient)]
     wrong = {finding.about for finding in found if finding.level == "stuck"}
     found += _unchanged(patient, wrong | {finding.about for finding in found})
     order = {"stuck": 0, "differs": 1, "works": 2}
@@ -267,6 +269,20 @@ def _revisions(patient: Patient) -> Iterator[Finding]:
         if condition_status(revision, "ValidPipeline") == "False":
             message = f"its pipeline cannot run{_why(revision, 'ValidPipeline')}"
             yield Finding("stuck", "revision", named(revision), message)
+
+
+def _rollouts(patient: Patient) -> Iterator[Finding]:
+    """What Crossplane would not go on with: there, every XR that follows by itself would move at once."""
+    for name in active(patient.of(ROLLOUT)):
+        message = "is under way: on Crossplane all of its XRs would move at once"
+        hint = f"before you go back to Crossplane, let it end: planform rollout status {name}"
+        yield Finding("differs", "rollout-under-way", f"{ROLLOUT.kind}.{ROLLOUT.group} {name}", message, hint)
+    for name in unreleased(patient.of(COMPOSITION_REVISION)):
+        message = "its newest revision is not released: on Crossplane its XRs would move there at once"
+        hint = "before you go back to Crossplane, release it, or put the Composition back to what its XRs run"
+        yield Finding(
+            "differs", "revision-not-released", f"{COMPOSITION.kind}.{COMPOSITION.group} {name}", message, hint
+        )
 
 
 def _certificates(patient: Patient) -> Iterator[Finding]:

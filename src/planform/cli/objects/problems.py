@@ -14,7 +14,9 @@ from planform.api.names import (
     CLAIM_FINALIZER,
     COMPOSITE_FINALIZER,
     DEFINED_FINALIZER,
+    IN_USE_FINALIZER,
     OFFERED_FINALIZER,
+    ROLLOUT_FINALIZER,
     USAGE_FINALIZER,
 )
 from planform.clock import parse_timestamp
@@ -30,6 +32,8 @@ _HOLDERS: Final[Mapping[str, str]] = {
     DEFINED_FINALIZER: "planform's XRD controller, until no XR is left",
     USAGE_FINALIZER: "planform's Usage controller, until its user is gone",
     ACTION_SET_FINALIZER: "planform's ActionSet controller, until its phases have ended",
+    ROLLOUT_FINALIZER: "planform's rollout controller, until all XRs are back",
+    IN_USE_FINALIZER: "planform's Composition controller, until no XR uses it or no RolloutPolicy holds it",
 }
 """Who takes which finalizer away, and when."""
 
