@@ -18,7 +18,7 @@ import msgspec
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.names import COMPOSITION, COMPOSITION_REVISION, PREVIEW, ROLLOUT, ROLLOUT_FINALIZER
 from planform.api.rollout_gates import GateStatus
-from planform.api.rollouts import FINAL, Rollout, RolloutStatus, WaveStatus
+from planform.api.rollouts import FINAL, RevisionChange, Rollout, RolloutStatus, WaveStatus
 from planform.client.informer import InformerEvent, ObjectKey
 from planform.compositions.live_rollouts import LiveRollouts, RolloutChange
 from planform.compositions.pinning import pins_of
@@ -140,6 +140,12 @@ class RolloutController:
             await self._finalize(stored, rollout)
             return Result()
         revisions = {each.composition: await self._ours(each.composition) for each in rollout.spec.changes}
+        if verdict == "Active":
+            for change in rollout.spec.changes:
+                # A watch that is behind knows the target not yet, or by its former number. What ends a Rollout for
+                # good is concluded from the API server alone.
+                if not _is_newest(revisions[change.composition], change):
+                    revisions[change.composition] = await self._stored_revisions(change.composition)
         members = await self._members(rollout, revisions)
         facts = members.facts()
         held = held_by_windows(rollout, members, self.xrs, self._context.clock.now())
@@ -163,6 +169,13 @@ class RolloutController:
         uid = str(known["metadata"]["uid"]) if known is not None else ""
         found = await self._compositions.revisions(composition)
         return newest_first(each for each in found if is_revision_of(each, composition, uid))
+
+    async def _stored_revisions(self, composition: str) -> list[Object]:
+        try:
+            found = await self._client.get(COMPOSITION, composition)
+        except NotFound:
+            return []
+        return await self._starter.revisions(composition, found["metadata"]["uid"])
 
     async def _members(self, rollout: Rollout, revisions: dict[str, list[Object]]) -> Members:
         targets, kinds, released = {}, set[GroupVersionKind](), set[str]()
@@ -397,6 +410,10 @@ def _to_owner(change: InformerEvent) -> Iterable[ObjectKey]:
     """The Rollout that a Preview was made for."""
     owners = change.object["metadata"].get("ownerReferences") or ()
     return [ObjectKey("", each["name"]) for each in owners if each.get("kind") == ROLLOUT.kind]
+
+
+def _is_newest(ours: list[Object], change: RevisionChange) -> bool:
+    return bool(ours) and _newest(ours, change.to, change.to_number, "") == "Target"
 
 
 def _newest(ours: list[Object], to: str, to_number: int, stable: str) -> Newest:

@@ -129,7 +129,7 @@ class RolloutStarter:
             return Result()
         if any(each.verdict == "Active" for each in self._rollouts.records(key.name, uid_of(composition))):
             return Result()
-        mine = self._awaiting(composition, await self._revisions(key.name, uid_of(composition)))
+        mine = self._awaiting(composition, await self.revisions(key.name, uid_of(composition)))
         if mine is None:
             return Result()
         together = await self._together(mine, policy)
@@ -238,7 +238,7 @@ class RolloutStarter:
                 composition = await self._client.get(COMPOSITION, change.composition)
             except NotFound:
                 return
-            ours = await self._revisions(change.composition, uid_of(composition))
+            ours = await self.revisions(change.composition, uid_of(composition))
             if not ours or (name_of(ours[0]), number_of(ours[0])) != (change.to, change.to_number):
                 return
             derived = derive(ours, records, held=True)
@@ -267,7 +267,8 @@ class RolloutStarter:
             if (composition := self._known.get(each.composition)) is not None:
                 self._context.events.record(composition, "Normal", "RolloutCreated", text, by=NAME)
 
-    async def _revisions(self, composition: str, uid: str) -> list[Object]:
+    async def revisions(self, composition: str, uid: str) -> list[Object]:
+        """Of a Composition, the newest first, as the API server has them."""
         label = f"{COMPOSITION_NAME_LABEL}={composition_label(composition)}"
         return _ours((await self._client.list(COMPOSITION_REVISION, labels=label)).items, composition, uid)
 
