@@ -17,6 +17,7 @@ from planform.errors import NotFound
 from planform.pipeline.random_keys import CONFIG, CONFIG_MAP, StoredRandomKeys, secret_name
 from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import Platform, a_process
+from tests.harness.contexts import condition_of
 
 PASSWORD = """
 apiVersion: v1
@@ -110,8 +111,13 @@ async def test_an_archive_without_the_key_is_taken_and_renders_nothing_random(tm
         assert "planform random rotate" in str(told["status"])
         assert await platform.composed(platform.xr(), SECRET) == {}
         await _command("random", "rotate", f"App/{told['metadata']['name']}", kubeconfig=plane.kubeconfig)
+        await platform.until(platform.xr(), _is_synced, "new values were made")  # it is Ready=True from the archive
         await platform.ready(platform.xr())
         assert await password_of(platform, platform.xr())
+
+
+def _is_synced(xr: Object) -> bool:
+    return (condition_of(xr, "Synced") or {}).get("status") == "True"
 
 
 async def _command(*words: str, kubeconfig: Path | None = None) -> None:

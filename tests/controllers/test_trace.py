@@ -17,7 +17,7 @@ from planform.client.protocol import Client
 from planform.client.resource_tree import Looking, Node, Target, changing_trees
 from planform.errors import ApiError, NotFound, ServiceUnavailable
 from planform.reconcile.context import ControllerContext
-from tests.harness.contexts import until_condition
+from tests.harness.contexts import eventually, until_condition
 
 CONFIG_MAP = GroupVersionKind("", "v1", "ConfigMap")
 
@@ -51,6 +51,14 @@ class World:
         }
         self.made.append(await self.client.create(crd))
         await until_condition(self.client, crd, "Established")
+        await eventually(lambda: self._discovered(self.gvk(kind)), f"{kind} is discovered")  # a little later
+
+    async def _discovered(self, gvk: GroupVersionKind) -> bool:
+        try:
+            await self.client.kind(gvk)
+        except NotFound:
+            return False
+        return True
 
     async def create(self, kind: GroupVersionKind, name: str, namespace: str = "", **fields: Any) -> Object:
         metadata = {"name": f"{self.unique}-{name}", **fields.pop("metadata", {})}
