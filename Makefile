@@ -8,7 +8,7 @@ SECONDS ?= 60
 SEED ?= 1
 FAILED := $(VENV)/failed-tests
 
-.PHONY: ui ui-test ui-dev screenshots help install demo test test-all test-long testbins testbins-ready fuzz lint types bench bench-full release clean
+.PHONY: ui ui-test ui-dev screenshots help install demo test test-all test-long testbins testbins-ready fuzz newcomer lint types bench bench-full release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
@@ -61,6 +61,9 @@ test-long: install testbins  ## full enumerations
 
 fuzz: install  ## fuzz for SECONDS from SEED
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
+
+newcomer: install  ## follow README, tutorials and guides in an empty home, from the wheel and from the tree
+	$(BIN)/python -m tests.newcomer $(if $(filter command line environment,$(origin SEED)),--seed $(SEED))
 
 lint: install  ## style, the import contract and licences
 	$(BIN)/ruff check .
