@@ -254,7 +254,11 @@ async def test_rows_go_with_the_grant_to_see_them_and_come_back_with_it(served: 
     await client.create(grant("alice", "xrs"))
     await until_total(alice, 1)
     await client.delete(BINDING, "xrds")
-    await until_total(alice, 0)
+    async with asyncio.timeout(20):
+        while not any(each["what"] == "CompositeResourceDefinition" for each in overview["problems"]):
+            overview = await until_total(alice, 1)
+            await asyncio.sleep(0.1)
+    assert [each["kind"] for each in overview["kinds"]] == ["Widget"], "discovery still tells of the kind"
     writer.close()
 
 

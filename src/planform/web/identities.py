@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
@@ -47,6 +47,7 @@ class KubeconfigIdentity:
     read_only: bool
     examine: Examination | None = None
     links: Mapping[str, str] = field(default_factory=dict)
+    namespaces: Sequence[str] = ()
 
     async def by_token(self, token: str) -> str:
         raise Forbidden("this dashboard has its user's identity; no other can log in")
@@ -63,7 +64,8 @@ class KubeconfigIdentity:
             self.connection, clock=self.clock, rng=rng, manager=AGENT, user_agent=AGENT, limits=_LIMITS
         )
         transport = Transport(self.connection, clock=self.clock, rng=rng, user_agent=AGENT, limits=_LIMITS)
-        upstream = Upstream(client, transport, self.connection.server, self.connection.namespace)
+        named = tuple(dict.fromkeys((self.connection.namespace, *self.namespaces)))
+        upstream = Upstream(client, transport, self.connection.server, named)
         user, groups = await who_is(client)
         return looker(
             user or "you",
@@ -166,7 +168,9 @@ class ServedIdentities:
         )
         transport = Transport(self.connection, clock=self.clock, rng=rng, user_agent=AGENT, limits=_LIMITS)
         headers = [("Impersonate-User", who.user), *(("Impersonate-Group", group) for group in who.groups)]
-        upstream = Upstream(client.with_headers(headers), transport, self.connection.server, "default", headers)
+        upstream = Upstream(
+            client.with_headers(headers), transport, self.connection.server, ("default",), headers, directory=client
+        )
         await self.check(key)
         return looker(who.user, who.groups, upstream, clock=self.clock, read_only=False, examine=self.examine)
 

@@ -23,6 +23,7 @@ from planform.clock import Clock
 from planform.errors import Forbidden, PlanformError
 from planform.web import rights, rows
 from planform.web.answers import XrRow
+from planform.web.namespaces import Namespaces
 from planform.web.upstream import Upstream
 from planform.web.usage_series import Series
 
@@ -55,6 +56,11 @@ HISTORY: Final = 20_000
 SYNC_SECONDS: Final = 20.0
 RIGHTS_SECONDS: Final = 2.0
 """Between two times that the control plane is asked what may still be read."""
+COMPOSITE: Final = "composite"
+"""The category of all XRs, by which discovery tells of their kinds to users who may not read XRDs."""
+DISCOVERY_SECONDS: Final = 30.0
+MAX_WATCHES: Final = 200
+"""Watches of single namespaces together; of what lies beyond, the page says that it is not shown."""
 GATES: Final = 1000
 _BACKOFF: Final = Backoff(first=0.2, maximum=15)
 
@@ -111,11 +117,15 @@ class Mirror:
         self._listeners: set[Listener] = set()
         self._clock = clock
         self._rng = rng
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}  # by topic and namespace; "" is all of them
         self._sources: dict[str, _Source] = {}
-        self._lost: set[str] = set()  # topics that may not be read any more: nothing of them is kept
-        self._informers: dict[str, Informer] = {}
-        self._settled = asyncio.Event()
+        self._lost: set[str] = set()  # topics that may not be read in all namespaces
+        self._informers: dict[tuple[str, str], Informer] = {}
+        self._namespaces = Namespaces(upstream, clock)
+        self._rights_round = asyncio.Lock()
+        self._discovered_at = float("-inf")
+        self.narrowed: dict[GroupVersionKind, tuple[str, ...]] = {}  # kinds that are read in these namespaces only
+        self.beyond: dict[GroupVersionKind, int] = {}  # and in how many more they could be
 
     # -- life
 
@@ -124,21 +134,25 @@ class Mirror:
         self._watch("revisions", names.COMPOSITION_REVISION, self._revision)
         for topic, gvk in _KEPT.items():
             self._watch(topic, gvk, self._keeper(topic))
-        self._tasks["rights"] = asyncio.create_task(self._keep_to_rights(), name="dashboard rights")
+        self._tasks["rights", ""] = asyncio.create_task(self._keep_to_rights(), name="dashboard rights")
 
     async def synced(self) -> bool:
         """Wait until all that can be read has been read once; False if that takes too long."""
         try:
             async with asyncio.timeout(SYNC_SECONDS):
-                await self._first("definitions")
-                await asyncio.gather(*(self._first(topic) for topic in list(self._informers)))
+                await self._first(("definitions", ""))
+                await asyncio.gather(*map(self._first, list(self._informers)))
+                for _ in range(2):  # where XRDs are refused, the first look finds the kinds and the second their XRs
+                    if any(isinstance(each, Forbidden) for each in self.failures().values()):
+                        await self._look_at_rights()
+                        await asyncio.gather(*map(self._first, list(self._informers)))
         except TimeoutError:
             return False
         return True
 
-    async def _first(self, topic: str) -> None:
+    async def _first(self, place: tuple[str, str]) -> None:
         """A kind that is refused or not served is as synced as it will ever be."""
-        informer = self._informers.get(topic)
+        informer = self._informers.get(place)
         if informer is None:
             return
         waiting = asyncio.ensure_future(informer.fully_synced())
@@ -192,45 +206,124 @@ class Mirror:
     # -- hearing
 
     def _watch(self, topic: str, gvk: GroupVersionKind, deliver: Callable[[InformerEvent], None]) -> None:
+        self._sources[topic] = _Source(gvk, deliver)
+        self._open(topic, "")
+
+    def _open(self, topic: str, namespace: str) -> None:
+        source = self._sources[topic]
         informer = Informer(
             self.upstream.client,
-            gvk,
-            deliver,
+            source.gvk,
+            source.deliver,
             clock=self._clock,
             rng=self._rng,
+            namespace=namespace,
             backoff=_BACKOFF,
         )
-        self._sources[topic] = _Source(gvk, deliver)
-        self._informers[topic] = informer
-        self._tasks[topic] = asyncio.create_task(informer.run(), name=f"dashboard watch {gvk}")
+        self._informers[topic, namespace] = informer
+        name = f"dashboard watch {source.gvk} {namespace}".rstrip()
+        self._tasks[topic, namespace] = asyncio.create_task(informer.run(), name=name)
+
+    def _shut(self, topic: str, namespace: str) -> None:
+        """End a watch, and let go of what it told."""
+        source = self._sources[topic]
+        self._tasks.pop((topic, namespace)).cancel()
+        informer = self._informers.pop((topic, namespace))
+        for key in informer.keys:
+            gone = tombstone(source.gvk, key, informer.uid_of(key), "")
+            source.deliver(InformerEvent("DELETED", gone))
 
     async def _keep_to_rights(self) -> None:
         """Let go of what may not be read any more, and look again at what may."""
         while True:
             await self._clock.sleep(RIGHTS_SECONDS)
-            sources = {
-                topic: source
-                for topic, source in self._sources.items()
-                if topic in self._lost or ((informer := self._informers.get(topic)) is not None and informer.is_synced)
-            }
+            await self._look_at_rights()
+
+    async def _look_at_rights(self) -> None:
+        async with self._rights_round:
+            sources = {topic: source for topic, source in self._sources.items() if self._is_known(topic, source)}
             refused = await rights.lost(self.upstream, {source.gvk for source in sources.values()})
+            if refused is None:
+                return
             for topic, source in sources.items():
                 if self._sources.get(topic) is not source:
                     continue  # its definition went meanwhile
                 if source.gvk in refused and topic not in self._lost:
                     self._lose(topic, source)
                 elif source.gvk not in refused and topic in self._lost:
-                    self._lost.discard(topic)
-                    self._watch(topic, source.gvk, source.deliver)
+                    self._regain(topic, source)
+            if "definitions" in self._lost:
+                await self._discover()
+            await self._narrow()
+
+    def _is_known(self, topic: str, source: _Source) -> bool:
+        """Whether a topic was read once, or refused."""
+        if topic in self._lost or isinstance(self.upstream.client.failures.get(source.gvk), Forbidden):
+            return True
+        informer = self._informers.get((topic, ""))
+        return informer is not None and informer.is_synced
 
     def _lose(self, topic: str, source: _Source) -> None:
         self._lost.add(topic)
-        informer = self._informers.pop(topic)
-        self._tasks.pop(topic).cancel()
-        self.upstream.client.failures[source.gvk] = Forbidden(f"you may not list {source.gvk.kind} any more")
-        for key in informer.keys:
-            gone = tombstone(source.gvk, key, informer.uid_of(key), "")
-            source.deliver(InformerEvent("DELETED", gone))
+        if not isinstance(self.upstream.client.failures.get(source.gvk), Forbidden):
+            self.upstream.client.failures[source.gvk] = Forbidden(f"you may not list {source.gvk.kind} any more")
+        if topic == "definitions":  # the kinds are still there: discovery tells of them
+            self._tasks.pop((topic, "")).cancel()
+            del self._informers[topic, ""]
+            self._discovered_at = float("-inf")
+        else:
+            self._shut(topic, "")
+
+    def _regain(self, topic: str, source: _Source) -> None:
+        self._lost.discard(topic)
+        self.upstream.client.failures.pop(source.gvk, None)
+        self.narrowed.pop(source.gvk, None)
+        self.beyond.pop(source.gvk, None)
+        for each, namespace in list(self._informers):
+            if each == topic:
+                self._shut(topic, namespace)
+        self._open(topic, "")
+
+    async def _narrow(self) -> None:
+        """Of kinds that may not be read everywhere, watch those namespaces in which they may."""
+        wanted = {}
+        for topic in self._lost:
+            try:
+                if (await self.upstream.client.kind(self._sources[topic].gvk)).namespaced:
+                    wanted[topic] = self._sources[topic].gvk
+            except PlanformError:
+                continue
+        readable = await self._namespaces.readable(set(wanted.values()))
+        room = MAX_WATCHES
+        for topic, gvk in sorted(wanted.items()):
+            if topic not in self._lost or gvk not in readable:
+                continue  # its definition went meanwhile
+            shown = readable[gvk][:room]
+            room -= len(shown)
+            self.narrowed[gvk], self.beyond[gvk] = shown, len(readable[gvk]) - len(shown)
+            for namespace in [held for each, held in self._informers if each == topic and held not in shown]:
+                self._shut(topic, namespace)
+            for namespace in shown:
+                if (topic, namespace) not in self._informers:
+                    self._open(topic, namespace)
+
+    async def _discover(self) -> None:
+        """The kinds of XRs for a user who may not read XRDs: discovery is for everybody."""
+        now = self._clock.monotonic()
+        if now - self._discovered_at < DISCOVERY_SECONDS:
+            return
+        try:
+            kinds = [kind for kind in await self.upstream.kinds(refresh=True) if COMPOSITE in kind.categories]
+        except PlanformError:
+            return
+        self._discovered_at = now
+        served: dict[str, Definition] = {}
+        for kind in kinds:  # of several versions the first is the preferred one
+            served.setdefault(kind.resource, Definition(kind.resource, kind.gvk, kind.plural, kind.namespaced))
+        for name in self.definitions.keys() - served.keys():
+            self._define(name, None)
+        for name, definition in served.items():
+            self._define(name, definition)
 
     def _keeper(self, topic: str) -> Callable[[InformerEvent], None]:
         kept = self.objects[topic]
@@ -269,9 +362,10 @@ class Mirror:
     def _definition(self, event: InformerEvent) -> None:
         if event.type == "BOOKMARK":
             return
-        name = event.key.name
+        self._define(event.key.name, None if event.type == "DELETED" else definition_of(event.object))
+
+    def _define(self, name: str, after: Definition | None) -> None:
         before = self.definitions.get(name)
-        after = None if event.type == "DELETED" else definition_of(event.object)
         if before == after:
             return
         if before is not None:
@@ -284,11 +378,14 @@ class Mirror:
 
     def _forget(self, definition: Definition) -> None:
         topic = f"xrs {definition.name}"
+        for each, namespace in list(self._informers):
+            if each == topic:
+                self._shut(topic, namespace)
         self._sources.pop(topic, None)
         self._lost.discard(topic)
-        self._informers.pop(topic, None)
-        if task := self._tasks.pop(topic, None):
-            task.cancel()
+        self.narrowed.pop(definition.gvk, None)
+        self.beyond.pop(definition.gvk, None)
+        self.upstream.client.failures.pop(definition.gvk, None)
         for id_ in [each.id for each in self.rows.values() if (each.group, each.kind) == group_kind(definition)]:
             self._put(id_, None)
 

@@ -25,6 +25,7 @@ from planform.web.mirror import Definition, Mirror
 MAX_LIMIT: Final = 500
 SLICE: Final = 1000
 MAX_FOUND: Final = 30
+MAX_NAMED: Final = 8
 _RANK: Final = {
     "NotSynced": 0, "Deviating": 1, "NotReady": 2, "Unknown": 3, "Deleting": 4, "Paused": 5, "Ready": 9,
 }  # fmt: skip
@@ -65,12 +66,32 @@ async def overview(mirror: Mirror) -> Overview:
 def problems(mirror: Mirror) -> tuple[Problem, ...]:
     """Kinds that this user may not see, and other refusals. That a kind is not served is no problem."""
     found = []
+    narrowed: dict[tuple[tuple[str, ...], int], list[str]] = {}
     for gvk, error in mirror.failures().items():
         if getattr(error, "code", 0) == 404:
             continue
-        hint = f"ask for the right to list and watch {gvk.kind}s in all namespaces" if _forbidden(error) else ""
+        if namespaces := mirror.narrowed.get(gvk):
+            narrowed.setdefault((namespaces, mirror.beyond.get(gvk, 0)), []).append(gvk.kind)
+            continue
+        hint = ""
+        if _forbidden(error):
+            hint = f"ask for the right to list and watch {gvk.kind}s"
+            if gvk in mirror.narrowed:
+                hint += "; or, if you have it in one namespace: planform dashboard --namespace NAME"
         found.append(Problem(what=gvk.kind, message=rows.text(error.message), hint=hint or (error.hint or "")))
-    return tuple(found)
+    return (*(_narrowed(kinds, *where) for where, kinds in narrowed.items()), *found)
+
+
+def _narrowed(kinds: list[str], namespaces: tuple[str, ...], beyond: int) -> Problem:
+    named = ", ".join(namespaces[:MAX_NAMED])
+    more = len(namespaces) - MAX_NAMED
+    where = f"{named} and {more} more" if more > 0 else named
+    left = f"; {beyond} more that you may read are too many to watch" if beyond else ""
+    return Problem(
+        what=", ".join(sorted(kinds)),
+        message=f"shown for the namespaces that you may read: {where}{left}",
+        hint="planform dashboard --namespace NAME puts one first",
+    )
 
 
 def _forbidden(error: Exception) -> bool:

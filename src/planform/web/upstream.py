@@ -26,7 +26,7 @@ class SecretsByMetadata:
         self._client = client
         self._metadata = client.metadata_only()
         self.failures: dict[GroupVersionKind, PlanformError] = {}
-        """Kinds whose last list or watch was refused, and why."""
+        """Kinds whose last list in all namespaces was refused, and why."""
 
     def _for(self, gvk: GroupVersionKind) -> KubernetesClient:
         return self._metadata if (gvk.group, gvk.kind) == (SECRET.group, SECRET.kind) else self._client
@@ -38,12 +38,15 @@ class SecretsByMetadata:
         return _bare(await self._for(gvk).get(gvk, name, namespace=namespace, subresource=subresource))
 
     async def list(self, gvk: GroupVersionKind, **how: Any) -> ObjectList:
+        everywhere = not how.get("namespace")
         try:
             page = await self._for(gvk).list(gvk, **how)
         except ApiError as error:
-            self.failures[gvk] = error
+            if everywhere:
+                self.failures[gvk] = error
             raise
-        self.failures.pop(gvk, None)
+        if everywhere:
+            self.failures.pop(gvk, None)
         return ObjectList([_bare(each) for each in page.items], page.resource_version, page.continue_token)
 
     def watch(self, gvk: GroupVersionKind, **how: Any) -> Watch:
@@ -85,8 +88,11 @@ class Upstream:
     kubernetes: KubernetesClient
     transport: Transport
     server: str
-    namespace: str
+    named: tuple[str, ...]
+    """Namespaces that the user named: the kubeconfig's own first."""
     headers: Sequence[tuple[str, str]] = ()
+    directory: KubernetesClient | None = None
+    """Lists the names of namespaces, where it is not the user who has to; nothing else is asked of it."""
     client: SecretsByMetadata = field(init=False)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -39,6 +39,13 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
     metavar="LABEL=URL",
     help="A link on each XR's page; {kind}, {namespace}, {name} and {uid} are filled in.",
 )
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="A namespace that you may read, where you may neither read all nor list their names. Repeatable.",
+)
 @connection_options
 def dashboard(
     listen: str | None,
@@ -46,6 +53,7 @@ def dashboard(
     no_browser: bool,
     link: bool,
     links: Sequence[str],
+    namespaces: Sequence[str],
     kubeconfig: Path | None,
     context: str,
 ) -> None:
@@ -66,7 +74,16 @@ def dashboard(
             f"the dashboard has your own rights, and {host} can be reached by others",
             hint="listen on 127.0.0.1; from elsewhere use `ssh -L`, or /ui/ of `planform up`",
         )
-    asyncio.run(_serve(host, port, kubeconfig, context, read_only, not no_browser, dict(_parse_links(links))))
+    looks = _Looks(read_only, dict(_parse_links(links)), tuple(namespaces))
+    asyncio.run(_serve(host, port, kubeconfig, context, looks, browse=not no_browser))
+
+
+class _Looks(NamedTuple):
+    """What the user asked to see, and how."""
+
+    read_only: bool
+    links: dict[str, str]
+    namespaces: tuple[str, ...]
 
 
 def _parse_links(links: Sequence[str]) -> list[tuple[str, str]]:
@@ -79,9 +96,7 @@ def _parse_links(links: Sequence[str]) -> list[tuple[str, str]]:
     return found
 
 
-async def _serve(
-    host: str, port: int, kubeconfig: Path | None, context: str, read_only: bool, browse: bool, links: dict[str, str]
-) -> None:
+async def _serve(host: str, port: int, kubeconfig: Path | None, context: str, looks: _Looks, *, browse: bool) -> None:
     from planform.apiserver.wire.http import HttpServer, Limits
     from planform.client.kubeconfig import find_connection
     from planform.clock import SystemClock
@@ -91,7 +106,7 @@ async def _serve(
 
     clock = SystemClock()
     connection = find_connection(clock=clock, path=find_kubeconfig(kubeconfig), context=context)
-    identity = KubeconfigIdentity(connection, clock, read_only, examine, links)
+    identity = KubeconfigIdentity(connection, clock, looks.read_only, examine, looks.links, looks.namespaces)
     page = Page()
     if not page.built:
         raise UsageError(
@@ -127,7 +142,7 @@ async def _serve(
                 click.echo(address)
 
         give()
-        say(f"  control plane:  {connection.server}{'  (read-only)' if read_only else ''}")
+        say(f"  control plane:  {connection.server}{'  (read-only)' if looks.read_only else ''}")
         say("  Enter opens it again with a new code; Ctrl-C stops it")
         forget = _on_enter(loop, give)
         try:
