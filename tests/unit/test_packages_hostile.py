@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import io
 import json
@@ -149,11 +150,20 @@ def test_no_combination_of_entries_reaches_beyond_the_root(archives: list[list[E
         with contextlib.suppress(PackageError):
             extract_layers(blobs, layers, root, links=links)
             for path in root.rglob("*"):
-                inside = path.is_symlink() and links is Links.BELOW
+                inside = path.is_symlink() and links is Links.BELOW and not _leads_to_itself(path)
                 assert not inside or os.path.commonpath([os.path.realpath(path), root.resolve()]) == str(root.resolve())
                 assert path.is_symlink() or path.stat().st_nlink < 2 or not path.samefile(around / "outside")
         assert (around / "outside").read_text() == "mine"
         assert sorted(path.name for path in around.iterdir()) in (["blobs", "outside"], ["blobs", "outside", "root"])
+
+
+def _leads_to_itself(link: Path) -> bool:
+    """A loop leads nowhere; what `os.path.realpath` makes of one may be anywhere (`a -> a//a` is `/a`)."""
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def test_whiteouts_remove_what_lower_layers_brought(blobs: BlobStore, tmp_path: Path) -> None:
