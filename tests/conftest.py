@@ -21,7 +21,7 @@ __all__ = ["kubernetes_engine", "pytest_collection_modifyitems", "pytest_termina
 COUNTS: pytest.StashKey[str] = pytest.StashKey()
 """How many tests this run has, and how many the other suite."""
 
-# A busy machine breaks no law. make test and make test-all try the same examples each time; make test-long tries new ones.
+# A busy machine breaks no law. make test tries the same examples each time; make test-long tries new ones.
 settings.register_profile("planform", deadline=None, derandomize=SUITE in os.environ)
 settings.load_profile("planform")
 
