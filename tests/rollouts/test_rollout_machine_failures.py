@@ -20,8 +20,20 @@ from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import Platform, a_platform, a_process
 from tests.controllers.conftest import LONG_ON_KUBERNETES
 from tests.harness.contexts import embedded_context, eventually
+from tests.harness.disturbed_watches import DisturbedWatches
 from tests.rollouts.oracle import judged
-from tests.rollouts.rolling import act, all_on, fleet, good, policy, revisions_used, rollouts, until_phase
+from tests.rollouts.rolling import (
+    act,
+    all_on,
+    bad,
+    fleet,
+    good,
+    policy,
+    releases,
+    revisions_used,
+    rollouts,
+    until_phase,
+)
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -215,6 +227,40 @@ async def test_machine_is_handed_over_in_every_phase(context: ControllerContext,
             await all_on(platform, xrs, one)
             for xr in xrs:
                 await platform.ready(xr)
+
+
+# -- watches
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (12, 13, 17, 18))])
+async def test_machine_hears_late_twice_and_not_at_all(unique: str, seed: int) -> None:
+    async with (
+        embedded_context(watched_by=lambda each: DisturbedWatches(each, clock=SystemClock(), seed=seed)) as context,
+        a_platform(context, unique) as platform,
+    ):
+        one = await platform.compose(good("1"))
+        xrs = await fleet(platform, 4, {0: {"canary": "true"}})
+        async with judged(context.client, platform.kind):
+            await policy(platform, waves=[CANARY, ALL], concurrency=1)
+            await eventually(lambda: is_held(platform), "the policy is known")
+            two = await platform.compose(good("2"))
+            rollout = await until_state(platform, waits_for("Approval"), "the second wave waits")
+            await act(platform, rollout, "Approve", wave="all", by="alice")
+            done = await until_state(platform, lambda status: status.get("phase") == "Completed", "it is done")
+            await all_on(platform, xrs, two)
+            await act(platform, done, "Undo")
+            await until_state(platform, lambda status: status.get("phase") == "Undone", "it is undone")
+            await all_on(platform, xrs, one)
+        async with judged(context.client, platform.kind) as oracle:
+            await platform.compose(bad())
+            await until_state(platform, lambda status: status.get("phase") == "Aborted", "it fails and goes back")
+            await all_on(platform, xrs, one)
+        assert sum(oracle.admissions.values()) == 1, "the canary alone"
+
+
+async def is_held(platform: Platform) -> bool:
+    """Whether the control plane has heard of the policy: what is changed before that is changed without one."""
+    return await releases(platform) == [("True", "Released")]
 
 
 # -- clocks

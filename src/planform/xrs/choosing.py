@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -119,9 +119,13 @@ async def choose(
     )
     try:
         choice = choice_of(revisions)
-        if not is_released(choice.revision):
-            # A watch may be behind: what has been taken back meanwhile must not be run once more.
-            choice = choice_of(await compositions.fresh(choice.revision, revisions))
+        ref = str((composition_fields(xr, style).get("compositionRevisionRef") or {}).get("name") or "")
+        read = frozenset[str]()
+        # A watch may be behind, or tell once more what it told before. Under a policy an XR that moved by it would run
+        # once more what has been taken back meanwhile, or leave a revision to which it has just been admitted.
+        while _is_doubtful(choice, revisions) and (doubtful := frozenset({choice.name, ref} - {""}) - read):
+            revisions, read = await compositions.fresh(doubtful, revisions), read | doubtful
+            choice = choice_of(revisions)
     except SelectionError as error:
         raise HalfChosen(error, fields) from error
     if not is_validated(choice.revision) and _age(choice.revision, clock) < VALIDATION_SECONDS:
@@ -141,6 +145,13 @@ async def choose(
     if secret is not None:
         fields["writeConnectionSecretToRef"] = secret
     return Chosen(named.name, choice, fields)
+
+
+def _is_doubtful(choice: RevisionChoice, revisions: Sequence[Object]) -> bool:
+    """Whether a choice has to be made from the API server: it moves an XR under a policy, or is of what is held."""
+    if not is_released(choice.revision):
+        return True
+    return choice.write_ref and any(release_of(each) is not None for each in revisions)
 
 
 def _age(obj: Mapping[str, Any], clock: Clock) -> float:

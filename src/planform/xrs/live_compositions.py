@@ -6,7 +6,8 @@ here asks the server before saying so, since a watch may be a moment behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from planform.api.kinds import Object
@@ -69,14 +70,13 @@ class LiveCompositions:
         listed = await self._client.list(COMPOSITION_REVISION, labels=f"{COMPOSITION_NAME_LABEL}={label}")
         return listed.items
 
-    async def fresh(self, revision: Object, revisions: Sequence[Object]) -> Sequence[Object]:
-        """The same revisions, of which this one is as the API server has it now, or left out if it is gone."""
-        name = revision["metadata"]["name"]
-        others = [each for each in revisions if each["metadata"]["name"] != name]
-        try:
-            return [await self._client.get(COMPOSITION_REVISION, name), *others]
-        except NotFound:
-            return others
+    async def fresh(self, names: Collection[str], revisions: Sequence[Object]) -> Sequence[Object]:
+        """The same revisions, of which those of these names are as the API server has them now, or left out if gone."""
+        found = [each for each in revisions if each["metadata"]["name"] not in names]
+        for name in names:
+            with suppress(NotFound):
+                found.append(await self._client.get(COMPOSITION_REVISION, name))
+        return found
 
     def get(self, composition: str) -> Object | None:
         """As it was last told; None if it has not been heard of."""
