@@ -1,6 +1,6 @@
 """The dashboard in a real browser on a fleet: how soon it shows something, and what it costs while nothing happens.
 
-    python -m bench dashboard [--xrs 1000] [--dashboards 10] [--rest 20] [--quick]
+    python -m bench dashboard [--xrs 1000] [--dashboards 10] [--rest 20] [--rows 10000] [--quick]
 
 Control plane and dashboard are programs of their own, on loopback. Needs chromium and Playwright.
 """
@@ -27,6 +27,26 @@ from planform.client.protocol import Patch, PatchType
 
 ROW = ".xr[role=option]"
 _ROUNDS = 5
+_LONG_TASKS = """
+window.longTasks = [];
+new PerformanceObserver((list) => { for (const each of list.getEntries()) window.longTasks.push(each.duration); })
+  .observe({ type: "longtask" });
+"""
+"""The browser itself tells of every task above 50 ms."""
+_SCROLL = """async (rows) => {
+  const box = document.querySelector(".virtual");
+  const frame = () => new Promise((done) => requestAnimationFrame(() => done()));
+  const until = performance.now() + 120000;
+  let known = 0;
+  while (performance.now() < until) {
+    box.scrollTop += 1760;
+    await frame();
+    known = Math.round(box.querySelector(".spacer").offsetHeight / 44);
+    if (known >= rows && box.scrollTop + box.clientHeight >= box.scrollHeight - 4) break;
+  }
+  for (let top = box.scrollTop; top > 0; top -= 8800) { box.scrollTop = top; await frame(); }
+  return known;
+}"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,13 +54,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--xrs", type=int, default=1000)
     parser.add_argument("--dashboards", type=int, default=10, help="pages that are open at rest")
     parser.add_argument("--rest", type=float, default=20.0, metavar="SECONDS", help="how long to measure at rest")
-    parser.add_argument("--quick", action="store_true", help="100 XRs, 8 seconds at rest")
+    parser.add_argument("--rows", type=int, default=10_000, help="rows to scroll through, paused XRs; 0: none")
+    parser.add_argument("--quick", action="store_true", help="100 XRs, 8 seconds at rest, 1,000 rows")
     options = parser.parse_args(arguments)
-    xrs, rest = (100, 8.0) if options.quick else (options.xrs, options.rest)
-    return asyncio.run(_run(xrs, options.dashboards, rest))
+    xrs, rest, rows = (100, 8.0, 1000) if options.quick else (options.xrs, options.rest, options.rows)
+    return asyncio.run(_run(xrs, options.dashboards, rest, rows))
 
 
-async def _run(xrs: int, dashboards: int, rest: float) -> int:
+async def _run(xrs: int, dashboards: int, rest: float, rows: int) -> int:
     report = Report(f"dashboard over {xrs:,} XRs")
     with tempfile.TemporaryDirectory(prefix="planform-bench-") as folder:
         async with served(Path(folder), databases=xrs) as found, async_playwright() as tools:
@@ -54,6 +75,8 @@ async def _run(xrs: int, dashboards: int, rest: float) -> int:
             cookies = await page.context.cookies()
             await page.context.close()
             await _resting(report, browser, found, dashboards, rest, cookies)
+            if rows:
+                await _scrolling(report, browser, found, rows, cookies)
             await browser.close()
     return 1 if report.failures else 0
 
@@ -108,6 +131,41 @@ async def _resting(
     written = await _revision(found) - revision
     report.at_most(f"CPU of the server with {dashboards} dashboards at rest", share, 2, "% of a core")
     report.at_most("revisions of the store written meanwhile", written, 0, "writes")
+
+
+async def _scrolling(report: Report, browser: Browser, found: Served, rows: int, cookies: list[Any]) -> None:
+    """To the last of many rows and back while one of them changes; they are paused, so that nothing else happens."""
+    await _add_paused(found, rows)
+    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    await context.add_cookies(cookies)
+    page = await context.new_page()
+    await page.add_init_script(_LONG_TASKS)
+    await page.goto(found.base)
+    await page.wait_for_selector(ROW)
+    await page.evaluate("window.longTasks.length = 0")
+    reached = int(await page.evaluate(_SCROLL, rows))
+    patch = Patch(PatchType.MERGE, {"metadata": {"labels": {"bench": "changed"}}})
+    await found.client.patch(DATABASE, "row-00001", patch, namespace="team-a")
+    await asyncio.sleep(6.0)
+    kept = int(await page.evaluate("Math.round(document.querySelector('.virtual .spacer').offsetHeight / 44)"))
+    tasks = [float(each) for each in await page.evaluate("window.longTasks")]
+    report.at_least("rows that were scrolled through", reached, rows, "rows")
+    report.at_least("rows that are still there after a change", kept, rows, "rows")
+    report.at_most(f"longest task of the page while {rows:,} rows scroll", max(tasks, default=0.0), 50, "ms")
+    await context.close()
+
+
+async def _add_paused(found: Served, rows: int) -> None:
+    gate = asyncio.Semaphore(16)
+
+    async def add(number: int) -> None:
+        obj = platform.database(f"row-{number:05d}", "team-a")
+        obj["metadata"]["annotations"] = {"crossplane.io/paused": "true"}
+        async with gate:
+            await found.client.create(obj)
+
+    await asyncio.gather(*(add(number) for number in range(rows)))
+    await _settled(found)
 
 
 async def _settled(found: Served) -> None:

@@ -15,6 +15,7 @@ import type { Overview as Fleet, KindSummary, XrPage, XrRow } from "../types";
 const ATTENTION = ["NotSynced", "Deviating", "NotReady", "Unknown", "Deleting", "Paused"];
 const FILTERS = ["q", "kind", "namespace", "health", "revision", "composition"] as const;
 const PAGE = 200;
+const MOST = 500; // rows that the server gives at a time
 
 export function FleetScreen() {
   const fleet = useLive<Fleet>("fleet", (abort) => get("/overview", abort), ["xrs", "definitions", "revisions", "rollouts", "functions", "providers", "configurations"]);
@@ -188,11 +189,20 @@ function Rows() {
   const key = JSON.stringify(wanted);
   const load = async (more: boolean) => {
     const mine = ++asked.current;
-    const limit = more ? PAGE : Math.min(500, Math.max(PAGE, rows.value.length));
+    const before = more ? rows.value : [];
+    const enough = more ? before.length + 1 : rows.value.length; // what was loaded before is loaded again, however much
+    let next = more ? page.value?.next : "";
     try {
-      const found = await get<XrPage>(`/xrs${query({ ...wanted, limit, continue: more ? page.value?.next : "" })}`);
-      if (mine !== asked.current) return;
-      rows.value = more ? [...rows.value, ...found.rows] : found.rows;
+      const loaded: XrRow[] = [...before];
+      let found: XrPage;
+      do {
+        const limit = Math.min(MOST, Math.max(PAGE, enough - loaded.length));
+        found = await get<XrPage>(`/xrs${query({ ...wanted, limit, continue: next })}`);
+        if (mine !== asked.current) return;
+        loaded.push(...found.rows);
+        next = found.next;
+      } while (next && loaded.length < enough);
+      rows.value = loaded;
       page.value = found;
       error.value = null;
     } catch (failed) {
