@@ -110,7 +110,8 @@ def _server_version(kubeconfig: Path | None) -> str | None:
 def completion(shell: str) -> None:
     """Print the completion script for SHELL: bash, zsh or fish.
 
-    For bash: `source <(planform completion bash)`.
+    For bash: `source <(planform completion bash)`. Beside commands and options it offers the kinds, names and
+    namespaces of the control plane that the command would ask.
     """
     from click.shell_completion import get_completion_class
 

@@ -15,6 +15,7 @@ import click
 
 from planform.api.kinds import GroupVersionKind, Kind
 from planform.api.names import JOURNAL_REVIEW, LEGACY_USAGE
+from planform.cli import completing
 from planform.cli.paths import find_kubeconfig
 from planform.clock import SystemClock
 from planform.errors import Forbidden, NotFound, ServiceUnavailable, UsageError
@@ -140,7 +141,13 @@ def connection_options(command: F) -> F:
 
 def namespace_options(command: F) -> F:
     command = click.option("-A", "--all-namespaces", is_flag=True, help="In every namespace.")(command)
-    return click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")(command)
+    return click.option(
+        "-n",
+        "--namespace",
+        default="",
+        help="Namespace.  [default: the context's]",
+        shell_complete=completing.namespaces,
+    )(command)
 
 
 def run(

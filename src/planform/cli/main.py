@@ -119,7 +119,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-") and not context.resilient_parsing:
             raise UsageError(f'there is no command "{args[0]}"', hint=_suggestion(args[0]))
         return super().resolve_command(context, args)
 

@@ -11,6 +11,7 @@ from planform.api.kinds import Object
 from planform.api.metadata import name_of
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
 from planform.api.objects import spec_of
+from planform.cli import completing
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.output import output_option, write_data
 from planform.client.protocol import Patch, PatchType
@@ -19,7 +20,7 @@ from planform.packages.revisions import how_to_activate
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.names_of("functions"))
 @click.option("--revision", default="", metavar="NAME|NUMBER", help="Which one.  [default: the newest]")
 @output_option("text", "json", "yaml", "name", default="text")
 @connection_options
@@ -29,7 +30,7 @@ def activate(name: str, revision: str, output: str, kubeconfig: Path | None, con
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.names_of("functions"))
 @click.option("--revision", required=True, metavar="NAME|NUMBER", help="Which one.")
 @output_option("text", "json", "yaml", "name", default="text")
 @connection_options

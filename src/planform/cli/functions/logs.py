@@ -9,6 +9,7 @@ import click
 import orjson
 
 from planform.api.names import FUNCTION_REVISION, PACKAGE_LABEL
+from planform.cli import completing
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.functions.activation import choose
 from planform.cli.output import output_option, write_data
@@ -20,7 +21,7 @@ _LOOK_EVERY = 0.2
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.names_of("functions"))
 @click.option("--revision", default="", metavar="NAME|NUMBER", help="Which one.  [default: the newest]")
 @click.option("--tail", type=click.IntRange(min=0), default=200, show_default=True, help="How many lines; 0 for all.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C.")

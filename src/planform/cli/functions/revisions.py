@@ -15,6 +15,7 @@ from planform.api.kinds import Object
 from planform.api.metadata import labels_of, name_of
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
 from planform.api.objects import spec_of, status_of
+from planform.cli import completing
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.output import output_option, table, write_data
 from planform.errors import NotFound, UsageError
@@ -25,7 +26,7 @@ _HEALTH = ("RevisionHealthy", "RuntimeHealthy")
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.names_of("functions"))
 @output_option("table", "json", "yaml", "name")
 @connection_options
 def revisions(name: str, output: str, kubeconfig: Path | None, context: str) -> None:
@@ -46,7 +47,7 @@ def revisions(name: str, output: str, kubeconfig: Path | None, context: str) -> 
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.names_of("functions"))
 @output_option("text", "json", "yaml", default="text")
 @connection_options
 def describe(name: str, output: str, kubeconfig: Path | None, context: str) -> None:

@@ -12,6 +12,7 @@ import click
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
 from planform.api.metadata import name_of, resource_version_of, uid_of
 from planform.api.names import EVENT
+from planform.cli import completing
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.durations import duration_option
 from planform.cli.objects.describing import describe_object
@@ -88,8 +89,10 @@ def apply(
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True)
-@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.argument("what", nargs=-1, required=True, shell_complete=completing.objects)
+@click.option(
+    "-n", "--namespace", default="", help="Namespace.  [default: the context's]", shell_complete=completing.namespaces
+)
 @connection_options
 def describe(what: Sequence[str], namespace: str, kubeconfig: Path | None, context: str) -> None:
     """Show one object with its conditions and events: `planform describe cm app`."""
@@ -110,7 +113,7 @@ def describe(what: Sequence[str], namespace: str, kubeconfig: Path | None, conte
 
 
 @click.command()
-@click.argument("what", nargs=-1)
+@click.argument("what", nargs=-1, shell_complete=completing.objects)
 @click.option("-f", "--filename", "files", multiple=True, help="Delete what stands in these files.")
 @click.option("-l", "--selector", default="", help="Label selector.")
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
@@ -124,7 +127,9 @@ def describe(what: Sequence[str], namespace: str, kubeconfig: Path | None, conte
 @click.option("--ignore-not-found", is_flag=True, help="What is not there counts as deleted.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until the objects are gone.")
 @duration_option("--timeout", default="60s", help="How long to wait.")
-@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.option(
+    "-n", "--namespace", default="", help="Namespace.  [default: the context's]", shell_complete=completing.namespaces
+)
 @connection_options
 def delete(
     what: Sequence[str],
@@ -192,7 +197,7 @@ def delete(
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True)
+@click.argument("what", nargs=-1, required=True, shell_complete=completing.objects)
 @click.option(
     "--for",
     "goal",
@@ -203,7 +208,9 @@ def delete(
 @duration_option("--timeout", default="30s", help="How long to wait.")
 @click.option("-l", "--selector", default="", help="Label selector instead of names.")
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
-@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.option(
+    "-n", "--namespace", default="", help="Namespace.  [default: the context's]", shell_complete=completing.namespaces
+)
 @connection_options
 def wait(
     what: Sequence[str],

@@ -11,6 +11,7 @@ import click
 
 from planform.api.kinds import Kind, Object, gvk_of
 from planform.api.metadata import name_of, namespace_of, resource_version_of
+from planform.cli import completing
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.objects.getting import named_objects
 from planform.cli.objects.manifests import read_manifests
@@ -30,12 +31,18 @@ def _changes_of(member: str) -> click.Command:
     verb, past = ("label", "labeled") if member == "labels" else ("annotate", "annotated")
 
     @click.command(verb)
-    @click.argument("what", nargs=-1, required=True)
+    @click.argument("what", nargs=-1, required=True, shell_complete=completing.objects)
     @click.option("-l", "--selector", default="", help="Label selector instead of names.")
     @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
     @click.option("--overwrite", is_flag=True, help="Change values that are there already.")
     @click.option("--dry-run", is_flag=True, help="Check everything, change nothing.")
-    @click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+    @click.option(
+        "-n",
+        "--namespace",
+        default="",
+        help="Namespace.  [default: the context's]",
+        shell_complete=completing.namespaces,
+    )
     @output_option("name", "json", "yaml", default="name")
     @connection_options
     def command(
@@ -82,12 +89,14 @@ annotate = _changes_of("annotations")
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True)
+@click.argument("what", nargs=-1, required=True, shell_complete=completing.objects)
 @click.option("-p", "--patch", "text", required=True, help="The patch, in JSON or YAML.")
 @click.option("--type", "form", type=click.Choice(list(_PATCHES)), default="merge", show_default=True, help="Its form.")
 @click.option("--subresource", type=click.Choice(["status", "scale"]), help="Patch this instead of the object.")
 @click.option("--dry-run", is_flag=True, help="Check everything, change nothing.")
-@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.option(
+    "-n", "--namespace", default="", help="Namespace.  [default: the context's]", shell_complete=completing.namespaces
+)
 @output_option("name", "json", "yaml", default="name")
 @connection_options
 def patch(
@@ -124,8 +133,10 @@ def patch(
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True)
-@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.argument("what", nargs=-1, required=True, shell_complete=completing.objects)
+@click.option(
+    "-n", "--namespace", default="", help="Namespace.  [default: the context's]", shell_complete=completing.namespaces
+)
 @connection_options
 def edit(what: Sequence[str], namespace: str, kubeconfig: Path | None, context: str) -> None:
     """Change an object in your editor: `planform edit app blog`.

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from planform.api.kinds import Object
+from planform.cli import completing
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.objects.problems import problems_of
 from planform.cli.output import output_option, say, table, write_data
@@ -45,9 +46,11 @@ class RunNotFound(PlanformError):
 
 
 @click.command(name="explain-run")
-@click.argument("kind")
-@click.argument("name", default="")
-@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.argument("kind", shell_complete=completing.objects)
+@click.argument("name", default="", shell_complete=completing.objects)
+@click.option(
+    "-n", "--namespace", default="", help="Namespace.  [default: the context's]", shell_complete=completing.namespaces
+)
 @click.option("--run", "number", type=int, default=0, metavar="ID", help="Which run.  [default: the latest]")
 @click.option("--list", "listing", is_flag=True, help="List the runs that are kept, the newest first.")
 @click.option("--resource", default="", metavar="KEY", help="Only this resource: why it exists and looks as it does.")

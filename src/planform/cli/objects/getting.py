@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from planform.cli import completing
 from planform.cli.connection import Connected, connection_options, namespace_options, run
 from planform.cli.objects.printing import printing_option
 from planform.cli.objects.showing import list_kinds, show_changes, show_objects, show_tables, version_of
@@ -14,7 +15,7 @@ from planform.errors import UsageError
 
 
 @click.command()
-@click.argument("what", nargs=-1)
+@click.argument("what", nargs=-1, shell_complete=completing.objects)
 @click.option("-l", "--selector", default="", help="Label selector.")
 @click.option("--field-selector", default="", help="Field selector.")
 @click.option("-w", "--watch", "watching", is_flag=True, help="Go on and show changes.")

@@ -15,6 +15,7 @@ import orjson
 
 from planform.api.kinds import Kind
 from planform.api.metadata import name_of, uid_of
+from planform.cli import completing
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.dashboard_links import say_link, xr_path
 from planform.cli.objects.drawing import as_dot, as_text, as_value
@@ -28,9 +29,11 @@ _CLEAR = "\x1b[H\x1b[J"
 
 
 @click.command()
-@click.argument("kind")
-@click.argument("name", default="")
-@click.option("-n", "--namespace", default="", help="Namespace.  [default: the context's]")
+@click.argument("kind", shell_complete=completing.objects)
+@click.argument("name", default="", shell_complete=completing.objects)
+@click.option(
+    "-n", "--namespace", default="", help="Namespace.  [default: the context's]", shell_complete=completing.namespaces
+)
 @click.option("-s", "--show-connection-secrets", is_flag=True, help="Show connection secrets, without their values.")
 @click.option("-w", "--watch", "watching", is_flag=True, help="Draw again on every change, until the object is gone.")
 @click.option(

@@ -16,6 +16,7 @@ import click
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITION, ROLLOUT, ROLLOUT_ACTION, ROLLOUT_POLICY
 from planform.api.rollouts import FINAL
+from planform.cli import completing
 from planform.cli.connection import MANAGER, Connected, connection_options, run
 from planform.cli.dashboard_links import rollout_path, say_link
 from planform.cli.durations import duration_option
@@ -67,7 +68,7 @@ def list_(active: bool, output: str, kubeconfig: Path | None, context: str) -> N
 
 
 @rollout.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.names_of("rollouts"))
 @output_option()
 @connection_options
 def status(name: str, output: str, kubeconfig: Path | None, context: str) -> None:
@@ -86,7 +87,7 @@ def status(name: str, output: str, kubeconfig: Path | None, context: str) -> Non
 
 
 @rollout.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.names_of("rollouts"))
 @_timeout_option
 @connection_options
 def watch(name: str, timeout: float, kubeconfig: Path | None, context: str) -> None:
@@ -103,7 +104,7 @@ def watch(name: str, timeout: float, kubeconfig: Path | None, context: str) -> N
 
 
 @rollout.command()
-@click.argument("policy")
+@click.argument("policy", shell_complete=completing.names_of("rolloutpolicies"))
 @click.option("--composition", default="", help="Only of this Composition.")
 @output_option()
 @connection_options
@@ -120,7 +121,7 @@ def plan(policy: str, composition: str, output: str, kubeconfig: Path | None, co
 
 
 @rollout.command("history")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.names_of("rollouts"))
 @output_option()
 @connection_options
 def history(name: str, output: str, kubeconfig: Path | None, context: str) -> None:
@@ -170,7 +171,7 @@ def _action(command: str, action: str, words: str, done: str, *, wave: bool = Fa
     if command == "promote":
         decorated = click.option("--full", is_flag=True, help="All waves at once, without gates.")(decorated)
         decorated = click.option("--skip-gate", is_flag=True, help="Only go without the gates of the wave.")(decorated)
-    decorated = click.argument("name")(decorated)
+    decorated = click.argument("name", shell_complete=completing.names_of("rollouts"))(decorated)
     rollout.command(command)(decorated)
 
 
