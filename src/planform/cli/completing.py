@@ -1,7 +1,7 @@
 """What a shell offers after the Tab key: kinds, names and namespaces of the control plane that the command would ask.
 
-Called while somebody types, so it waits five seconds at most and is silent about whatever goes wrong. Nothing but click is
-imported until the key is pressed: every command names these functions.
+Called while somebody types, so it waits five seconds at most and is silent about whatever goes wrong. Nothing but click
+is imported until the key is pressed: every command names these functions.
 """
 
 from __future__ import annotations
