@@ -95,8 +95,8 @@ def platform(directory: Path) -> tuple[Path, Path]:
     return composition, function
 
 
-async def loop(directory: Path, rounds: int) -> tuple[list[float], list[float]]:
-    """How long saves of a Composition and of a Python function take to show."""
+async def loop(directory: Path, rounds: int) -> tuple[list[float], list[float], float]:
+    """How long saves of a Composition and of a Python function take to show, and a cold `planform get` meanwhile."""
     composition, function = platform(directory)
     process = await asyncio.create_subprocess_exec(
         *PLANFORM, "dev", str(directory), "--no-tests", stdout=asyncio.subprocess.PIPE
@@ -121,7 +121,8 @@ async def loop(directory: Path, rounds: int) -> tuple[list[float], list[float]]:
                 lambda text, n: text.replace('"number": "0"', f'"number": "{n}"'),
                 rounds,
             )
-        return built_in, python
+        getting = ("get", "configmaps", "--kubeconfig", str(kubeconfig))
+        return built_in, python, await asyncio.to_thread(cold, directory, rounds, *getting)
     finally:
         process.terminate()
         await process.wait()
@@ -144,13 +145,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="planform-bench-") as scratch:
         directory = Path(scratch, "platform")
-        built_in, python = asyncio.run(loop(directory, options.rounds))
+        built_in, python, getting = asyncio.run(loop(directory, options.rounds))
         report = Report("the author's loop")
         report.at_most("save to effect, built-in functions, median", median(built_in), 500, "ms")
         report.at_most("save to effect, a Python function, median", median(python), 1000, "ms")
         directory = Path(scratch, "unchanged")
         subprocess.run([*PLANFORM, "init", str(directory)], check=True, stderr=subprocess.DEVNULL, timeout=60)
         bare = cold(directory, options.rounds, "version", "--client")
+        report.note(f"planform get, a cold process: {getting:.0f} ms, {getting / bare:.1f} times an empty command")
         for name, words in {
             "planform render, built-ins": (
                 "render",
