@@ -26,9 +26,11 @@ export function ago(time: string, now = Date.now()): string {
   return Number.isNaN(at) ? "" : span((now - at) / 1000);
 }
 
+const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" }); // making one takes longer than drawing a row
+
 export function exact(time: string): string {
   const at = new Date(time);
-  return Number.isNaN(at.getTime()) ? "" : at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+  return Number.isNaN(at.getTime()) ? "" : moment.format(at);
 }
 
 export function count(value: number): string {
