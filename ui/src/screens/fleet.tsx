@@ -294,7 +294,7 @@ function Rows() {
           onOpen={open}
           onNearEnd={() => page.value?.next && void load(true)}
           row={(row, index, on) => (
-            <a key={row.id} class="xr" role="option" aria-selected={on} tabIndex={-1} style={{ top: `${index * 44}px` }} href={href(`/xr/${row.kind}.${row.group}/${row.namespace || "-"}/${row.name}`)}>
+            <a class="xr" role="option" aria-selected={on} tabIndex={-1} style={{ top: `${index * 44}px` }} href={href(`/xr/${row.kind}.${row.group}/${row.namespace || "-"}/${row.name}`)}>
               <Health value={row.health} />
               <span title={row.name}>
                 {row.namespace && <span class="muted">{row.namespace}/</span>}
