@@ -147,7 +147,11 @@ async def test_restore_without_any_status_in_mid_rollout_moves_nobody_and_goes_o
         await eventually(soaks, "the canary soaks again")
         used = await revisions_used(platform, xrs)
         assert used == [two["metadata"]["name"]] + [one["metadata"]["name"]] * 3
-        assert await releases(platform) == [("True", "Released"), ("False", "InRollout")]
+
+        async def told_again() -> bool:
+            return await releases(platform) == [("True", "Released"), ("False", "InRollout")]
+
+        await eventually(told_again, "both revisions say again who may use them")
         [rollout] = await rollouts(platform)
         await act(platform, rollout, "Promote", wave="canary")
         await until_phase(platform, "Completed")
