@@ -64,3 +64,8 @@ def labels_of(obj: Mapping[str, Any] | None) -> Mapping[str, str]:
 def label(obj: Mapping[str, Any] | None, name: str) -> str:
     """The value of a label; empty without it."""
     return str(labels_of(obj).get(name) or "")
+
+
+def managed_fields_of(obj: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """Who set which fields, as the server keeps it."""
+    return metadata_of(obj).get("managedFields") or ()

@@ -124,7 +124,7 @@ class BlueprintGuard:
 
 
 def _locks(obj: Mapping[str, Any]) -> Any:
-    return (((obj.get("metadata") or {}).get("annotations")) or {}).get(LOCKS_ANNOTATION)
+    return annotations_of(obj).get(LOCKS_ANNOTATION)
 
 
 def _keep_locks(new: Object, old: Mapping[str, Any] | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from planform.api.kinds import Object
+from planform.api.metadata import name_of, namespace_of
 from planform.api.names import ACTION_SET
 from planform.blueprints.errors import BlueprintError
 
@@ -35,10 +36,9 @@ def child_of(
     Everything else is as the parent had it, its preferred version and overrides too; `changes` come on top of each
     action. `only` names the parent's actions to go on from; all of them if it is empty. Raises NoChild.
     """
-    metadata = parent["metadata"]
     status, spec = parent.get("status") or {}, parent.get("spec") or {}
     if status.get("state") != "complete":
-        raise NoChild(f'ActionSet "{metadata["name"]}" is {status.get("state") or "pending"}, not complete')
+        raise NoChild(f'ActionSet "{name_of(parent)}" is {status.get("state") or "pending"}, not complete')
     actions = []
     for wire, entry in zip(spec.get("actions") or (), status.get("actions") or (), strict=True):
         if only and entry["name"] not in only:
@@ -49,10 +49,10 @@ def child_of(
             made["artifacts"] = dict(entry["artifacts"])
         actions.append({**made, **(changes or {})})
     if not actions:
-        raise NoChild(f'ActionSet "{metadata["name"]}" has no action to go on from')
+        raise NoChild(f'ActionSet "{name_of(parent)}" has no action to go on from')
     return {
         "apiVersion": ACTION_SET.api_version,
         "kind": ACTION_SET.kind,
-        "metadata": {"generateName": f"{action}-{metadata['name']}-"[:55], "namespace": metadata.get("namespace", "")},
+        "metadata": {"generateName": f"{action}-{name_of(parent)}-"[:55], "namespace": namespace_of(parent)},
         "spec": {"actions": actions},
     }

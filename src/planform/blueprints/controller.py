@@ -259,7 +259,7 @@ class ActionSetController:
     def _live(
         self, obj: Object, planned: tuple[PlannedAction, ...], wanted: ActionSet, rights: ActionRights
     ) -> LiveRun:
-        metadata, uid = obj["metadata"], uid_of(obj)
+        uid = uid_of(obj)
         live = LiveRun(self._context, obj, self._runner)
 
         def record_event(kind: EventKind, reason: str, message: str) -> None:
@@ -285,7 +285,7 @@ class ActionSetController:
             whose=rights.whose,
             confirm=lambda request: rights.confirm(self._context.rights, request),
         )
-        subject = Subject(name=metadata["name"], namespace=metadata["namespace"], uid=uid)
+        subject = Subject(name=name_of(obj), namespace=namespace_of(obj), uid=uid)
         live.run = Run(subject, planned, tools, sequential=wanted.sequential)
         return live
 

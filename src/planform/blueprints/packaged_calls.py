@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from planform.api.metadata import name_of, namespace_of
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import UNVERSIONED, PhaseContext, PhaseFunction
 from planform.blueprints.errors import PhaseFailed
@@ -123,7 +124,6 @@ class PackagedCalls:
 def _about(context: PhaseContext) -> Object:
     """Which run this is and what it is about. What is secret goes as credentials, and nowhere else."""
     target = context.params.get("Object") or {}
-    metadata = target.get("metadata") or {}
     return {
         "actionSet": context.actionset,
         "namespace": context.namespace,
@@ -138,8 +138,8 @@ def _about(context: PhaseContext) -> Object:
         "object": {
             "apiVersion": target.get("apiVersion") or "",
             "kind": target.get("kind") or "",
-            "name": metadata.get("name") or "",
-            "namespace": metadata.get("namespace") or "",
+            "name": name_of(target),
+            "namespace": namespace_of(target),
         },
     }
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from planform.api.metadata import name_of
+from planform.api.annotations import annotations_of
+from planform.api.metadata import labels_of, name_of, namespace_of, uid_of
 from planform.blueprints.model import ActionRequest, Artifact
 from planform.gotemplate.values import StringMap
 from planform.journal.masking import values_within
@@ -45,15 +46,14 @@ def go_timestamp(moment: datetime) -> str:
 def parameters(request: ActionRequest, found: Found, time: str) -> dict[str, Any]:
     """The roots for an action before its first phase."""
     kind = request.object.kind.lower()
-    metadata = found.object.get("metadata") or {}
-    namespace = metadata.get("namespace") or request.object.namespace
+    namespace = namespace_of(found.object) or request.object.namespace
     roots: dict[str, Any] = dict.fromkeys((*WORKLOADS.values(), "PVC", "Namespace"))
     if kind in WORKLOADS:
-        roots[WORKLOADS[kind]] = _workload(metadata.get("name", ""), namespace, found.pods)
+        roots[WORKLOADS[kind]] = _workload(name_of(found.object), namespace, found.pods)
     elif kind == "pvc":
-        roots["PVC"] = {"Name": metadata.get("name", ""), "Namespace": namespace}
+        roots["PVC"] = {"Name": name_of(found.object), "Namespace": namespace}
     elif kind == "namespace":
-        name = request.object.namespace or metadata.get("name", "")
+        name = request.object.namespace or name_of(found.object)
         roots["Namespace"] = {"Name": name, "Namespace": name}
     return {
         **roots,
@@ -128,15 +128,14 @@ def config_map_root(config_map: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _metadata_root(obj: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = obj.get("metadata") or {}
     return {
         "Kind": obj.get("kind") or "",
         "APIVersion": obj.get("apiVersion") or "",
-        "Name": metadata.get("name") or "",
-        "Namespace": metadata.get("namespace") or "",
-        "UID": metadata.get("uid") or "",
-        "Labels": StringMap(metadata.get("labels") or {}),
-        "Annotations": StringMap(metadata.get("annotations") or {}),
+        "Name": name_of(obj),
+        "Namespace": namespace_of(obj),
+        "UID": uid_of(obj),
+        "Labels": StringMap(labels_of(obj)),
+        "Annotations": StringMap(annotations_of(obj)),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from planform.api.authors import Author, author_of, service_account, service_account_of
 from planform.api.kinds import Object
-from planform.api.metadata import name_of
+from planform.api.metadata import name_of, namespace_of
 from planform.api.names import BLUEPRINTS_GROUP
 from planform.blueprints.errors import PreflightFailed
 from planform.blueprints.model import ActionRequest
@@ -66,9 +66,8 @@ async def decide_rights(rights: Rights, obj: Object, blueprints: Iterable[Object
 
 
 def _needed_to_run(author: Author | None, blueprint: Mapping[str, Any], account: tuple[str, str]) -> tuple[Needed, ...]:
-    metadata = blueprint["metadata"]
-    why = f'Blueprint "{metadata["name"]}" names a ServiceAccount'
-    use = Access("use", BLUEPRINTS_GROUP, "blueprints", metadata["namespace"], metadata["name"])
+    why = f'Blueprint "{name_of(blueprint)}" names a ServiceAccount'
+    use = Access("use", BLUEPRINTS_GROUP, "blueprints", namespace_of(blueprint), name_of(blueprint))
     return Needed(author, use, why), Needed(author_of(blueprint), impersonating(*account), why)
 
 

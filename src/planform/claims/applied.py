@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from planform.api.metadata import managed_fields_of
+
 
 def is_applied(found: Mapping[str, Any], wanted: Mapping[str, Any], *, manager: str) -> bool:
     """Whether applying `wanted` to `found` as this manager is known to change nothing; if in doubt, no.
@@ -26,7 +28,7 @@ def is_applied(found: Mapping[str, Any], wanted: Mapping[str, Any], *, manager: 
 
 
 def _applied_fields(found: Mapping[str, Any], manager: str, api_version: str) -> Mapping[str, Any] | None:
-    for entry in found["metadata"].get("managedFields") or ():
+    for entry in managed_fields_of(found):
         mine = entry.get("manager") == manager and entry.get("operation") == "Apply"
         if mine and entry.get("apiVersion") == api_version and not entry.get("subresource"):
             fields: Mapping[str, Any] = entry.get("fieldsV1") or {}

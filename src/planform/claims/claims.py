@@ -21,7 +21,7 @@ from planform.api.conditions import (
     set_conditions,
 )
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.metadata import finalizers_of, name_of
+from planform.api.metadata import finalizers_of, managed_fields_of, name_of, namespace_of, uid_of
 from planform.api.names import CLAIM_FINALIZER, CLAIM_MANAGER, EXTERNAL_NAME_ANNOTATION
 from planform.api.xr import (
     CLAIM_FIELDS,
@@ -84,8 +84,7 @@ def offer_of(xrd: Mapping[str, Any]) -> Offer:
 def xr_name(claim: Mapping[str, Any]) -> str:
     """The XR that the claim names, else the one it will make: always the same one, whatever happens in between."""
     reference = claim["spec"].get("resourceRef") or {}
-    metadata = claim["metadata"]
-    return str(reference.get("name") or child_name(metadata["name"], metadata["uid"]))
+    return str(reference.get("name") or child_name(name_of(claim), uid_of(claim)))
 
 
 def is_bound_to(xr: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
@@ -179,10 +178,10 @@ def ownership_for_claim(xr: Mapping[str, Any]) -> list[Object] | None:
     whoever wrote them, and what leaves the claim would stay. Those who wrote without applying give up their fields;
     the claim's manager gets an entry, so that this happens once.
     """
-    entries = xr["metadata"].get("managedFields") or []
+    entries = managed_fields_of(xr)
     if any(entry.get("manager") == CLAIM_MANAGER and entry.get("operation") == "Apply" for entry in entries):
         return None
-    kept = [entry for entry in entries if entry.get("operation") == "Apply" or entry.get("subresource")]
+    kept = [dict(entry) for entry in entries if entry.get("operation") == "Apply" or entry.get("subresource")]
     claims: Object = {
         "manager": CLAIM_MANAGER,
         "operation": "Apply",
@@ -210,12 +209,11 @@ def _is_reserved(key: str) -> bool:
 
 
 def _claim_ref(claim: Mapping[str, Any]) -> Object:
-    metadata = claim["metadata"]
     return {
         "apiVersion": claim["apiVersion"],
         "kind": claim["kind"],
-        "namespace": metadata["namespace"],
-        "name": metadata["name"],
+        "namespace": namespace_of(claim),
+        "name": name_of(claim),
     }
 
 

@@ -12,7 +12,15 @@ from collections.abc import Iterable
 from planform.api.annotations import is_paused
 from planform.api.conditions import XrCondition, has_condition, set_conditions
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.metadata import finalizers_of, is_deleted, name_of, namespace_of, resource_version_of
+from planform.api.metadata import (
+    finalizers_of,
+    generation_of,
+    is_deleted,
+    name_of,
+    namespace_of,
+    resource_version_of,
+    uid_of,
+)
 from planform.api.names import CLAIM_FINALIZER, CLAIM_MANAGER, SECRET
 from planform.claims.applied import is_applied
 from planform.claims.claims import (
@@ -64,8 +72,8 @@ class ClaimControllers:
 
     async def start(self, xrd: Object) -> None:
         """Serve the claims of this XRD as it is now; a controller of another generation is stopped first."""
-        name, metadata = controller_name(name_of(xrd)), xrd["metadata"]
-        serving = (str(metadata.get("uid") or ""), int(metadata.get("generation") or 0))
+        name = controller_name(name_of(xrd))
+        serving = (uid_of(xrd), generation_of(xrd))
         manager = self._context.manager
         if name in manager and self._running.get(name) == serving:
             return
@@ -170,13 +178,12 @@ class ClaimController:
         entries = ownership_for_claim(xr)
         if entries is None:
             return
-        metadata = xr["metadata"]
         replace = [
-            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+            {"op": "test", "path": "/metadata/uid", "value": uid_of(xr)},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version_of(xr)},
             {"op": "add", "path": "/metadata/managedFields", "value": entries},
         ]
-        await self._client.patch(gvk_of(xr), metadata["name"], Patch(PatchType.JSON, replace), manager=CLAIM_MANAGER)
+        await self._client.patch(gvk_of(xr), name_of(xr), Patch(PatchType.JSON, replace), manager=CLAIM_MANAGER)
 
     async def _show(self, claim: Object, xr: Object) -> None:
         """Write the claim's status, after its Secret: who reads Ready may read the Secret."""
@@ -256,16 +263,15 @@ class ClaimController:
         is gone, the garbage collector takes its finalizer off it, though another may still hold it: asking again would
         put that finalizer back, and so on for ever.
         """
-        metadata = xr["metadata"]
-        if metadata.get("deletionTimestamp") and (asked or "foregroundDeletion" in (metadata.get("finalizers") or ())):
+        if is_deleted(xr) and (asked or "foregroundDeletion" in finalizers_of(xr)):
             return True
         propagation = Propagation.FOREGROUND if foreground else Propagation.BACKGROUND
         try:
-            left = await self._client.delete(gvk_of(xr), metadata["name"], propagation=propagation, uid=metadata["uid"])
+            left = await self._client.delete(gvk_of(xr), name_of(xr), propagation=propagation, uid=uid_of(xr))
         except NotFound:
             return False
         except Conflict as error:  # a Usage protects it, say; retried, but not quietly
-            raise XrNotDeleted(f'cannot delete {xr["kind"]} "{metadata["name"]}": {error}') from error
+            raise XrNotDeleted(f'cannot delete {xr["kind"]} "{name_of(xr)}": {error}') from error
         return left is not None
 
     # -- reading, writing, telling

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planform.api.kinds import Object
-from planform.api.metadata import name_of, namespace_of
+from planform.api.metadata import name_of, namespace_of, uid_of
 from planform.api.names import CONNECTION_SECRET_TYPE
 from planform.api.owners import controller_of, controller_reference, is_controlled_by, owners_of
 from planform.errors import PlanformError
@@ -40,10 +40,10 @@ def secret_for_claim(
     """
     if not is_controlled_by(source, xr):
         raise SecretRefused(f'{_shown(source)} is not controlled by {xr["kind"]} "{name_of(xr)}"')
-    metadata, owner = claim["metadata"], controller_reference(claim)
+    owner = controller_reference(claim)
     data = source.get("data") or {}
     if existing is None:
-        place = {"name": claim["spec"]["writeConnectionSecretToRef"]["name"], "namespace": metadata["namespace"]}
+        place = {"name": claim["spec"]["writeConnectionSecretToRef"]["name"], "namespace": namespace_of(claim)}
         return {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -52,7 +52,7 @@ def secret_for_claim(
             "data": data,
         }
     controller = controller_of(existing) or {}
-    if controller and controller["uid"] != metadata["uid"]:
+    if controller and controller["uid"] != uid_of(claim):
         raise SecretRefused(f'{_shown(existing)} is controlled by {controller["kind"]} "{controller["name"]}"')
     if not controller and existing.get("type") != CONNECTION_SECRET_TYPE:
         raise SecretRefused(

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.metadata import resource_version_of
+from planform.api.metadata import name_of, namespace_of, resource_version_of
 from planform.client.protocol import Client, EventType, ObjectList
 from planform.client.waits import Backoff
 from planform.clock import Clock
@@ -68,8 +68,7 @@ class Seen(NamedTuple):
 
 
 def key_of(obj: Mapping[str, Any]) -> ObjectKey:
-    metadata = obj["metadata"]
-    return ObjectKey(metadata.get("namespace") or "", metadata["name"])
+    return ObjectKey(namespace_of(obj), name_of(obj))
 
 
 def version_number(resource_version: str) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Self
 import orjson
 
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
+from planform.api.metadata import name_of, namespace_of
 from planform.client.discovery import Discovery, path_of
 from planform.client.kubeconfig import Connection
 from planform.client.protocol import ObjectList, Patch, Propagation, Watch, WatchEvent
@@ -250,8 +251,7 @@ class KubernetesClient:
 
     async def _place(self, obj: Mapping[str, Any]) -> tuple[Kind, str, str]:
         kind = await self._discovery.kind(gvk_of(obj))
-        metadata = obj.get("metadata") or {}
-        return kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+        return kind, namespace_of(obj), name_of(obj)
 
     def _write_query(self, manager: str, dry_run: bool) -> dict[str, str]:
         return _present(fieldManager=manager or self._manager, dryRun="All" if dry_run else "")
@@ -320,6 +320,6 @@ def _required(name: str) -> str:
 
 def _needed(kind: Kind, namespace: str, obj: Mapping[str, Any]) -> str:
     if kind.namespaced and not namespace:
-        name = (obj.get("metadata") or {}).get("name") or (obj.get("metadata") or {}).get("generateName") or ""
+        name = name_of(obj) or (obj.get("metadata") or {}).get("generateName") or ""
         raise BadRequest(f'{kind.resource} "{name}": a namespaced object needs a namespace')
     return namespace

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from planform.api import names
-from planform.api.annotations import set_annotation
+from planform.api.annotations import annotations_of, set_annotation
 from planform.api.kinds import GroupVersionKind, Object, gvk, gvk_of
-from planform.api.metadata import is_deleted, name_of, namespace_of, resource_version_of
+from planform.api.metadata import is_deleted, name_of, namespace_of, resource_version_of, uid_of
 from planform.api.owners import owners_of
 from planform.api.xr import RESOURCE_NAME_ANNOTATION
 from planform.client.protocol import Client, WatchEvent
@@ -78,7 +78,7 @@ class Node:
     @property
     def resource(self) -> str:
         """Its name in the composition."""
-        annotations = (self.object or {}).get("metadata", {}).get("annotations") or {}
+        annotations = annotations_of(self.object)
         return str(annotations.get(RESOURCE_NAME_ANNOTATION, ""))
 
     @property
@@ -176,13 +176,12 @@ class Looking:
         return Target(kind, namespace, str(reference["name"]))
 
     async def _owned(self, owner: Object, kind: GroupVersionKind, label: str) -> list[Target]:
-        metadata = owner["metadata"]
         async with self.limit:
-            listed = await self.client.list(kind, labels=f"{label}={metadata['name']}" if label else "")
+            listed = await self.client.list(kind, labels=f"{label}={name_of(owner)}" if label else "")
         return [
             Target(kind, namespace_of(each), name_of(each))
             for each in listed.items
-            if any(by.get("uid") == metadata["uid"] for by in owners_of(each))
+            if any(by.get("uid") == uid_of(owner) for by in owners_of(each))
         ]
 
 
@@ -270,9 +269,8 @@ class _Watching:
             await asyncio.sleep(_CALM)
 
     def _is_news(self, kind: GroupVersionKind, event: WatchEvent) -> bool:
-        metadata = event.object["metadata"]
-        known = self._known.get(Target(kind, metadata.get("namespace", ""), metadata.get("name", "")))
-        return known is not None and (event.type == "DELETED" or metadata.get("resourceVersion") != known)
+        known = self._known.get(Target(kind, namespace_of(event.object), name_of(event.object)))
+        return known is not None and (event.type == "DELETED" or resource_version_of(event.object) != known)
 
 
 def _references(obj: Object) -> Iterator[Mapping[str, Any]]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from typing import Any
 
+from planform.api.metadata import resource_version_of
+
 _VERSIONS: ContextVar[set[str] | None] = ContextVar("own_writes", default=None)
 
 
@@ -33,6 +35,6 @@ def note_written_version(written: Mapping[str, Any]) -> None:
     """A client has stored this."""
     versions = _VERSIONS.get()
     if versions is not None:
-        version = (written.get("metadata") or {}).get("resourceVersion")
+        version = resource_version_of(written)
         if version:
             versions.add(version)

@@ -15,6 +15,7 @@ from hashlib import sha256
 from random import Random
 from typing import Final
 
+from planform.api.annotations import annotation
 from planform.client.credentials import FixedCredentials, Identity
 from planform.client.kubeconfig import Connection
 from planform.client.protocol import Client
@@ -81,7 +82,7 @@ class Peers:
         holder = (lease.get("spec") or {}).get("holderIdentity") or ""
         if holder in ("", self.identity):
             return ""
-        return str((lease["metadata"].get("annotations") or {}).get(ADDRESS_ANNOTATION) or "")
+        return annotation(lease, ADDRESS_ANNOTATION)
 
     async def _ask(self, address: str, path: str, query: Mapping[str, str]) -> Answer | None:
         kept = self.certificates()

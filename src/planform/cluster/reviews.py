@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Kind, Object
 from planform.apiserver.admission.chain import Admission, AdmissionPlugin, Operation
 from planform.apiserver.verbs.requests import Request, User
@@ -126,12 +127,12 @@ def _admission(request: _Request) -> Admission:
     )
 
 
-def _annotations(obj: Object | None) -> Object:
+def _annotations(obj: Object | None) -> Mapping[str, str]:
     """What our plugins amend of an object, beside the spec of RolloutActions."""
-    return ((obj or {}).get("metadata") or {}).get("annotations") or {}
+    return annotations_of(obj)
 
 
-def _patch(before: Object, after: Object) -> list[Object]:
+def _patch(before: Mapping[str, str], after: Mapping[str, str]) -> list[Object]:
     if before == after:
         return []
     if not after:

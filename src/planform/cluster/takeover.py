@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from planform.api.annotations import annotations_of
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.metadata import labels_of, namespace_of
+from planform.api.metadata import labels_of, name_of, namespace_of, resource_version_of
 from planform.client.protocol import Client, Patch, PatchType
 from planform.client.waits import time_limit
 from planform.clock import Clock, SystemClock, parse_timestamp
@@ -160,15 +160,15 @@ async def _scale(client: Client, decide: Callable[[Object], tuple[int, str | Non
     waiting = await _workloads(client, CROSSPLANE_WORKLOADS)
     while waiting:
         workload = waiting.pop()
-        decision, metadata = decide(workload), workload["metadata"]
+        decision = decide(workload)
         if decision is None:
             continue
         replicas, note = decision
-        noted = {"annotations": {REPLICAS_ANNOTATION: note}, "resourceVersion": metadata["resourceVersion"]}
+        noted = {"annotations": {REPLICAS_ANNOTATION: note}, "resourceVersion": resource_version_of(workload)}
         patch = Patch(PatchType.MERGE, {"metadata": noted, "spec": {"replicas": replicas}})
-        place = {"namespace": metadata["namespace"]}
+        name, namespace = name_of(workload), namespace_of(workload)
         try:
-            changed.append(await client.patch(_DEPLOYMENT, metadata["name"], patch, manager=_MANAGER, **place))
+            changed.append(await client.patch(_DEPLOYMENT, name, patch, manager=_MANAGER, namespace=namespace))
         except Conflict:  # its own controller writes as well
-            waiting.append(await client.get(_DEPLOYMENT, metadata["name"], **place))
+            waiting.append(await client.get(_DEPLOYMENT, name, namespace=namespace))
     return changed

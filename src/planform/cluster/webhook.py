@@ -33,6 +33,7 @@ from planform.admission import (
 )
 from planform.api.annotations import annotations_of
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.metadata import name_of
 from planform.api.names import BLUEPRINT, COMPOSITION, COMPOSITION_REVISION, SECRET, USAGE
 from planform.apiserver.admission.authorship import Authorship, questions
 from planform.apiserver.admission.chain import Admission, AdmissionPlugin
@@ -341,7 +342,7 @@ class Certificates:
     async def _is_there(self, wanted: Object) -> bool:
         """Whether the chart made it, or we did before: then it need not be allowed to us."""
         try:
-            found = await self._client.get(gvk_of(wanted), wanted["metadata"]["name"])
+            found = await self._client.get(gvk_of(wanted), name_of(wanted))
         except NotFound:
             return False
         parts = ("rules",) if "rules" in wanted else ("spec",)

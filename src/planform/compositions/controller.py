@@ -27,7 +27,7 @@ from planform.api.names import (
     EXTENSIONS_GROUP,
     IN_USE_FINALIZER,
 )
-from planform.api.owners import controller_of, controller_reference
+from planform.api.owners import controller_of, controller_reference, owners_of
 from planform.client.informer import InformerEvent, ObjectKey
 from planform.compositions.deletion import DeletionHold, deletion_waits
 from planform.compositions.live_rollouts import LiveRollouts, RolloutChange
@@ -82,7 +82,7 @@ class RevisionNotOurs(PlanformError):
     reason = "RevisionNotOurs"
 
     def __init__(self, revision: Mapping[str, Any], composition: str) -> None:
-        name, controller = revision["metadata"]["name"], controller_of(revision)
+        name, controller = name_of(revision), controller_of(revision)
         owner = (
             f'controlled by {controller["kind"]} "{controller["name"]}"' if controller else "not labelled as its own"
         )
@@ -178,7 +178,7 @@ class CompositionController:
         if IN_USE_FINALIZER not in finalizers_of(composition):
             return Result()
         await self._know()
-        name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+        name, uid = name_of(composition), uid_of(composition)
         ours = newest_first(each for each in await self._listed(name) if is_revision_of(each, name, uid))
         policy, _ = self._rollouts.policy(composition)
         used = self._usage_index.users(name) if self._usage_index.complete() else None
@@ -190,7 +190,7 @@ class CompositionController:
         derived = self._derive(composition, ours)
         for revision in ours:
             with suppress(NotFound):
-                await self._validate(revision, used, derived.conditions.get(revision["metadata"]["name"]))
+                await self._validate(revision, used, derived.conditions.get(name_of(revision)))
         waits = deletion_waits(policy.metadata.name)
         if _is_news(waits, composition):
             self._context.events.record(composition, "Warning", waits.reason, waits.message, by=NAME)
@@ -242,26 +242,26 @@ class CompositionController:
     async def _carry_out(self, composition: Object, plan: RevisionPlan, listed: Sequence[Object]) -> list[Object]:
         """Do what was planned; gives the revisions that are ours now, the newest first. The Composition comes with the
         function revisions that are pinned."""
-        revisions = {each["metadata"]["name"]: each for each in listed}
+        revisions = {name_of(each): each for each in listed}
         for stray in plan.adopt:
-            owners = [*(stray["metadata"].get("ownerReferences") or ()), controller_reference(composition)]
+            owners = [*owners_of(stray), controller_reference(composition)]
             adopted = await merge(self._client, stray, {"metadata": {"ownerReferences": owners}}, manager=MANAGER)
-            revisions[adopted["metadata"]["name"]] = adopted
+            revisions[name_of(adopted)] = adopted
         if plan.current is not None and plan.renumber is not None:
-            current = revisions[plan.current["metadata"]["name"]]
+            current = revisions[name_of(plan.current)]
             current = await self._release_first(composition, current, plan.renumber, revisions.values())
             renumbered = await merge(self._client, current, {"spec": {"revision": plan.renumber}}, manager=MANAGER)
-            revisions[renumbered["metadata"]["name"]] = renumbered
+            revisions[name_of(renumbered)] = renumbered
         if plan.current is not None:
-            current = revisions[plan.current["metadata"]["name"]]
+            current = revisions[name_of(plan.current)]
             taken = rights_to_take(composition, current)
             if taken:
                 kept = await merge(self._client, current, {"metadata": {"annotations": taken}}, manager=MANAGER)
-                revisions[kept["metadata"]["name"]] = kept
+                revisions[name_of(kept)] = kept
         if plan.create is not None:
             created = await self._create(composition, plan.create, revisions.values())
-            revisions[created["metadata"]["name"]] = created
-        name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+            revisions[name_of(created)] = created
+        name, uid = name_of(composition), uid_of(composition)
         return newest_first(each for each in revisions.values() if is_revision_of(each, name, uid))
 
     async def _release_first(
@@ -269,9 +269,9 @@ class CompositionController:
     ) -> Object:
         """Say whether the revision is released under the number that it is about to get. Were it numbered first, all
         followers would take what a policy holds."""
-        name = revision["metadata"]["name"]
+        name = name_of(revision)
         renumbered = {**revision, "spec": {**revision["spec"], "revision": number}}
-        rest = [each for each in others if each["metadata"]["name"] != name]
+        rest = [each for each in others if name_of(each) != name]
         release = self._derive(composition, [renumbered, *rest]).conditions.get(name)
         if release is None:
             return revision
@@ -279,10 +279,10 @@ class CompositionController:
         return await set_status(self._client, revision, (release,), now=now, manager=MANAGER)
 
     async def _create(self, composition: Object, revision: Object, others: Iterable[Object]) -> Object:
-        name = revision["metadata"]["name"]
+        name = name_of(revision)
         if self._selectors_enabled and is_pinned(revision["spec"]):
-            self._used_functions.setdefault(composition["metadata"]["name"], frozenset())
-            self._used_functions[composition["metadata"]["name"]] |= frozenset(_functions_of(revision))
+            self._used_functions.setdefault(name_of(composition), frozenset())
+            self._used_functions[name_of(composition)] |= frozenset(_functions_of(revision))
             revision = {**revision, "spec": pinned(revision["spec"], self._functions.catalogue)}
         if self._rollouts.policy(composition)[0] is not None:
             revision = {**revision, "metadata": {**revision["metadata"], "finalizers": [IN_USE_FINALIZER]}}
@@ -290,14 +290,14 @@ class CompositionController:
             created = await self._client.create(revision, manager=MANAGER)
         except AlreadyExists as error:
             found = await self._client.get(COMPOSITION_REVISION, name)
-            if is_revision_of(found, composition["metadata"]["name"], composition["metadata"]["uid"]):
+            if is_revision_of(found, name_of(composition), uid_of(composition)):
                 raise Conflict(f'composition revision "{name}" was made meanwhile') from error
-            raise RevisionNotOurs(found, composition["metadata"]["name"]) from error
+            raise RevisionNotOurs(found, name_of(composition)) from error
         message = f'made revision {number_of(created)}, "{name}"'
         self._context.events.record(composition, "Normal", "CreateRevision", message, by=NAME)
         if unused := unused_part(created["spec"]):
             self._context.events.record(composition, "Warning", "UnusedResources", unused, by=NAME)
-        counts = self._usage_index.users(composition["metadata"]["name"]) if self._usage_index.complete() else None
+        counts = self._usage_index.users(name_of(composition)) if self._usage_index.complete() else None
         # XRs follow a revision as soon as it is validated: whether they may is told in the same write.
         derived = self._derive(composition, [created, *others])
         return await self._validate(created, counts, derived.conditions.get(name))
@@ -306,7 +306,7 @@ class CompositionController:
         """Delete the revisions that nobody needs; gives those that are left."""
         if not self._usage_index.complete():
             return revisions
-        name = composition["metadata"]["name"]
+        name = name_of(composition)
         gone = superfluous(
             composition,
             revisions,
@@ -314,9 +314,9 @@ class CompositionController:
             selectors=self._usage_index.selectors(name),
             kept=self._kept(composition, revisions),
         )
-        left = {each["metadata"]["name"]: each for each in revisions}
+        left = {name_of(each): each for each in revisions}
         for revision in gone:
-            metadata = left.pop(revision["metadata"]["name"])["metadata"]
+            metadata = left.pop(name_of(revision))["metadata"]
             await self._hold.finalize(revision)
             try:
                 await self._client.delete(COMPOSITION_REVISION, metadata["name"], uid=metadata["uid"])
@@ -329,7 +329,7 @@ class CompositionController:
     # -- what is told about them
 
     async def _settle(self, composition: Object, plan: RevisionPlan, revisions: list[Object]) -> Result:
-        name = composition["metadata"]["name"]
+        name = name_of(composition)
         revisions = await self._collect(composition, revisions)
         revisions = await self._hold.settle_revisions(
             revisions,
@@ -341,16 +341,16 @@ class CompositionController:
         derived = self._derive(composition, revisions)
         for revision in revisions:
             with suppress(NotFound):  # it went meanwhile, and hearing of that brings us back
-                await self._validate(revision, counts, derived.conditions.get(revision["metadata"]["name"]))
+                await self._validate(revision, counts, derived.conditions.get(name_of(revision)))
         more: Object = {"revisions": len(revisions)}
         if counts is not None:
             more["composites"] = sum(counts.values())
         if revisions:
-            more["latestRevision"] = {"name": revisions[0]["metadata"]["name"], "revision": number_of(revisions[0])}
+            more["latestRevision"] = {"name": name_of(revisions[0]), "revision": number_of(revisions[0])}
         # What is true of the newest revision is true of the Composition. Argo CD waits until it says so itself.
         verdicts = [self._verdict(revisions[0])] if revisions else []
         if derived.conditions:
-            records = self._rollouts.records(name, composition["metadata"]["uid"])
+            records = self._rollouts.records(name, uid_of(composition))
             verdicts += rolled_out(revisions, derived, records, self._rollouts.rollouts)
             if derived.stable:
                 more["stableRevision"] = {"name": derived.stable}
@@ -359,7 +359,7 @@ class CompositionController:
 
     def _synced(self, composition: Object, plan: RevisionPlan) -> XrCondition:
         if plan.foreign:
-            error = RevisionNotOurs(plan.foreign[0], composition["metadata"]["name"])
+            error = RevisionNotOurs(plan.foreign[0], name_of(composition))
             condition = XrCondition("Synced", "False", "ReconcileError", str(error))
             if _is_news(condition, composition):
                 self._context.events.record(composition, "Warning", error.reason, str(error), by=NAME)
@@ -380,7 +380,7 @@ class CompositionController:
         """Say whether the revision's pipeline can be run and whether it is released and, if counted, how many XRs use
         it."""
         verdict = self._verdict(revision)
-        more = {} if counts is None else {"composites": counts.get(revision["metadata"]["name"], 0)}
+        more = {} if counts is None else {"composites": counts.get(name_of(revision), 0)}
         updated = await set_status(
             self._client,
             revision,
@@ -407,14 +407,14 @@ class CompositionController:
     # -- whether they are released
 
     def _derive(self, composition: Object, revisions: Iterable[Object]) -> Derived:
-        name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+        name, uid = name_of(composition), uid_of(composition)
         ours = [each for each in revisions if is_revision_of(each, name, uid)]
         policy, _ = self._rollouts.policy(composition)
         return derive(ours, self._rollouts.records(name, uid), held=policy is not None)
 
     def _kept(self, composition: Object, revisions: Sequence[Object]) -> frozenset[str]:
         """The revisions that Rollouts need, or a way back."""
-        name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+        name, uid = name_of(composition), uid_of(composition)
         policy, _ = self._rollouts.policy(composition)
         records = self._rollouts.records(name, uid)
         if policy is None and not records:
@@ -449,9 +449,9 @@ class CompositionController:
         """How many XRs use each revision, or None if that must not be written now; and after how long it may be."""
         if not self._usage_index.complete():
             return None, None
-        name = composition["metadata"]["name"]
+        name = name_of(composition)
         counts = self._usage_index.users(name)
-        recorded = {each["metadata"]["name"]: _composites(each) for each in revisions}
+        recorded = {name_of(each): _composites(each) for each in revisions}
         if _composites(composition) == sum(counts.values()) and recorded == {
             each: counts.get(each, 0) for each in recorded
         }:
@@ -520,13 +520,13 @@ def _functions_of(revision: Mapping[str, Any]) -> Iterable[str]:
 
 def _runnable(revision: Mapping[str, Any]) -> Object:
     """The spec as a pipeline, whatever its mode."""
-    return {**revision["spec"], "pipeline": pipeline_of(revision["spec"], revision["metadata"]["name"])}
+    return {**revision["spec"], "pipeline": pipeline_of(revision["spec"], name_of(revision))}
 
 
 def _to_composition(change: InformerEvent) -> Iterable[ObjectKey]:
     """The Composition that owns a revision, and the one whose label it carries, which may still have to adopt it."""
     yield from _owners(change)
-    label = (change.object["metadata"].get("labels") or {}).get(COMPOSITION_NAME_LABEL)
+    label = labels_of(change.object).get(COMPOSITION_NAME_LABEL)
     if label:
         yield ObjectKey("", label)
 

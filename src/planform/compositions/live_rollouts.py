@@ -106,7 +106,7 @@ class LiveRollouts:
         return [self.rollouts[name] for name in self._by_composition.get(composition, ())]
 
     def _policy_changed(self, change: InformerEvent) -> None:
-        name = change.object["metadata"]["name"]
+        name = name_of(change.object)
         policy = None if change.type == "DELETED" else _read(change.object, RolloutPolicy)
         before = self.policies.pop(name, None)
         if policy is not None:
@@ -123,7 +123,7 @@ class LiveRollouts:
             self._notify(RolloutChange())
 
     def _rollout_changed(self, change: InformerEvent) -> None:
-        name = change.object["metadata"]["name"]
+        name = name_of(change.object)
         rollout = None if change.type == "DELETED" else _read(change.object, Rollout)
         before = self.rollouts.pop(name, None)
         touched = {each.composition for one in (before, rollout) if one is not None for each in one.spec.changes}
@@ -139,7 +139,7 @@ class LiveRollouts:
         self._notify(RolloutChange(name, frozenset(touched)))
 
     def _action_changed(self, change: InformerEvent) -> None:
-        name = change.object["metadata"]["name"]
+        name = name_of(change.object)
         action = None if change.type == "DELETED" else _read(change.object, RolloutAction)
         rollout = action.spec.rollout if action is not None else self._acted_on.get(name, "")
         found = self._actions.setdefault(rollout, {})
@@ -171,5 +171,5 @@ def _read(obj: Mapping[str, Any], kind: type[T]) -> T | None:
     try:
         return msgspec.convert(obj, kind)
     except msgspec.ValidationError as error:
-        _logger.warning("%s %s is not read: %s", kind.__name__, obj["metadata"]["name"], error)
+        _logger.warning("%s %s is not read: %s", kind.__name__, name_of(obj), error)
         return None

@@ -94,15 +94,15 @@ def derive(revisions: Sequence[Object], records: Sequence[Record], *, held: bool
     """Judge the revisions of one Composition. `held` says whether a policy holds the Composition."""
     ordered = newest_first(revisions)
     if not ordered or not (held or records or any(release_of(each) is not None for each in ordered)):
-        return Derived(ordered[0]["metadata"]["name"] if ordered else "", {})
+        return Derived(name_of(ordered[0]) if ordered else "", {})
     stable = stable_revision(ordered, records)
     active = held or any(each.verdict == "Active" for each in records)
-    numbers = {each["metadata"]["name"]: number_of(each) for each in ordered}
+    numbers = {name_of(each): number_of(each) for each in ordered}
     own = {(each.change.to, each.change.to_number): each for each in records}
     conditions: dict[str, XrCondition] = {}
     awaits = ""
     for index, revision in enumerate(ordered):
-        name, number = revision["metadata"]["name"], numbers[revision["metadata"]["name"]]
+        name, number = name_of(revision), numbers[name_of(revision)]
         record = own.get((name, number))
         if record is not None and record.verdict == "Superseded" and index == 0 and held and name != stable:
             # Of a Rollout of several Compositions: another one's newer revision ended it, and this one still waits.
@@ -129,12 +129,12 @@ def stable_revision(ordered: Sequence[Object], records: Sequence[Record]) -> str
             stable = record.change.to
         elif record.verdict in ("Undone", "Aborted"):
             stable = record.change.from_ or "" if stable == record.change.to else stable
-    names = {each["metadata"]["name"] for each in ordered}
+    names = {name_of(each) for each in ordered}
     if stable in names:
         return _made_again(stable, ordered, records)
     # No Rollout has told yet. What was validated without a word about its release came before there was a policy.
     taken = {each.change.to for each in records}
-    others = [each for each in ordered if each["metadata"]["name"] not in taken]
+    others = [each for each in ordered if name_of(each) not in taken]
     for each in others:
         release = release_of(each)
         if (release is not None and not release.withholds) or (release is None and is_validated(each)):

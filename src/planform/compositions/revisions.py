@@ -18,7 +18,7 @@ from typing import Any, Final
 from planform.api.annotations import annotation
 from planform.api.authors import AUTHOR_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, authority_annotations
 from planform.api.kinds import Object, gvk_of
-from planform.api.metadata import name_of
+from planform.api.metadata import created_at, is_deleted, labels_of, name_of, uid_of
 from planform.api.names import (
     COMPOSITION,
     COMPOSITION_HASH_LABEL,
@@ -94,7 +94,7 @@ def identity_of(composition: Mapping[str, Any], *, ignored_labels: Iterable[str]
 
 def meaningful_labels(composition: Mapping[str, Any], ignored_labels: Iterable[str] = TOOL_LABELS) -> dict[str, str]:
     """The labels that count, and that a revision therefore carries."""
-    labels: Mapping[str, str] = composition["metadata"].get("labels") or {}
+    labels: Mapping[str, str] = labels_of(composition)
     ignored = (*ignored_labels, *_OWN_LABELS)
     return {key: value for key, value in labels.items() if not any(_fits(key, pattern) for pattern in ignored)}
 
@@ -116,7 +116,6 @@ def new_revision(
     composition: Mapping[str, Any], number: int, *, ignored_labels: Iterable[str] = TOOL_LABELS, unpinned: str = ""
 ) -> Object:
     """The revision that holds a Composition as it is now. `unpinned` is its name without what a policy pins in it."""
-    metadata = composition["metadata"]
     identity = identity_of(composition, ignored_labels=ignored_labels)
     rights = authority_annotations(composition)
     if unpinned:
@@ -125,10 +124,10 @@ def new_revision(
         "apiVersion": COMPOSITION_REVISION.api_version,
         "kind": COMPOSITION_REVISION.kind,
         "metadata": {
-            "name": revision_name(metadata["name"], identity),
+            "name": revision_name(name_of(composition), identity),
             "labels": {
                 **meaningful_labels(composition, ignored_labels),
-                COMPOSITION_NAME_LABEL: composition_label(metadata["name"]),
+                COMPOSITION_NAME_LABEL: composition_label(name_of(composition)),
                 COMPOSITION_HASH_LABEL: identity.digest[:LABEL_LENGTH],
                 COMPOSITION_SPEC_HASH_LABEL: identity.spec_digest[:_SPEC_HASH_LENGTH],
             },
@@ -167,14 +166,14 @@ def plan_revisions(
     Revisions without a controller, as a backup restores them, are adopted. Numbers only grow: also past those of a
     deleted namesake that are still there, and past the one in the Composition's status, whose revision may be gone.
     """
-    if composition["metadata"].get("deletionTimestamp"):
+    if is_deleted(composition):
         return RevisionPlan()
     ignored_labels = tuple(ignored_labels)
     unpinned = ""
     if held_spec is not None and held_spec != composition["spec"]:
         unpinned = revision_name(name_of(composition), identity_of(composition, ignored_labels=ignored_labels))
         composition = {**composition, "spec": held_spec}
-    name, uid = composition["metadata"]["name"], composition["metadata"]["uid"]
+    name, uid = name_of(composition), uid_of(composition)
     ours = [each for each in listed if is_revision_of(each, name, uid)]
     stray = [each for each in listed if controller_of(each) is None]
     predecessors = [each for each in listed if is_revision_of(each, name) and not is_revision_of(each, name, uid)]
@@ -190,10 +189,10 @@ def plan_revisions(
         same = [each for each in (*ours, *stray) if number_of(each) >= number_of(current)]
         newest = len(same) == 1 and number_of(current) >= recorded
         return replace(plan, renumber=None if newest else next_number)
-    taken = wanted["metadata"]["name"]
-    if any(each["metadata"]["name"] == taken for each in predecessors):
+    taken = name_of(wanted)
+    if any(name_of(each) == taken for each in predecessors):
         return replace(plan, awaits=taken)
-    if any(each["metadata"]["name"] == taken for each in foreign):
+    if any(name_of(each) == taken for each in foreign):
         return plan
     wanted["spec"]["revision"] = next_number
     return replace(plan, create=wanted)
@@ -215,14 +214,13 @@ def superfluous(
     limit = composition["spec"].get(_HISTORY_FIELD, DEFAULT_HISTORY)
     if limit == 0:
         return ()
-    metadata = composition["metadata"]
-    ours = newest_first(each for each in revisions if is_revision_of(each, metadata["name"], metadata["uid"]))
+    ours = newest_first(each for each in revisions if is_revision_of(each, name_of(composition), uid_of(composition)))
     unused = [
         each
         for each in ours[1:]
-        if each["metadata"]["name"] not in used
-        and each["metadata"]["name"] not in kept
-        and not each["metadata"].get("deletionTimestamp")
+        if name_of(each) not in used
+        and name_of(each) not in kept
+        and not is_deleted(each)
         and not any(selector and selector.matches(each) for selector in selectors)
     ]
     return tuple(reversed(unused[limit:]))
@@ -249,7 +247,7 @@ def is_revision_of(revision: Mapping[str, Any], composition: str, uid: str = "")
 
 def matches(obj: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether an object has all these labels."""
-    found: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    found: Mapping[str, str] = labels_of(obj)
     return not labels or all(found.get(key) == value for key, value in labels.items())
 
 
@@ -264,7 +262,7 @@ def _fits(key: str, pattern: str) -> bool:
 
 def _holds(revision: Mapping[str, Any], identity: Identity, ignored_labels: Iterable[str]) -> bool:
     """Whether this is the snapshot of that version. What others made, such as Crossplane, is told by its content."""
-    labels: Mapping[str, str] = revision["metadata"].get("labels") or {}
+    labels: Mapping[str, str] = labels_of(revision)
     if COMPOSITION_SPEC_HASH_LABEL in labels:
         return labels.get(COMPOSITION_HASH_LABEL) == identity.digest[:LABEL_LENGTH]
     spec = {key: value for key, value in revision["spec"].items() if key != "revision"}
@@ -276,8 +274,7 @@ def _newest(revisions: Iterable[Object]) -> Object | None:
 
 
 def _age(revision: Mapping[str, Any]) -> tuple[int, str, str]:
-    metadata = revision["metadata"]
-    return number_of(revision), str(metadata.get("creationTimestamp") or ""), str(metadata["name"])
+    return number_of(revision), created_at(revision), name_of(revision)
 
 
 def _digest(value: Any) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from planform.api.conditions import XrCondition
 from planform.api.kinds import Object
+from planform.api.metadata import name_of
 from planform.api.rollouts import Rollout
 from planform.compositions.released import Derived, Record
 from planform.compositions.revisions import number_of
@@ -22,7 +23,7 @@ def rolled_out(
     """The conditions of a Composition whose revisions are these, the newest first; none without a policy."""
     if not ordered or not derived.conditions:
         return []
-    newest = ordered[0]["metadata"]["name"]
+    newest = name_of(ordered[0])
     number = number_of(ordered[0])
     release = derived.conditions[newest]
     if release.status == "True":

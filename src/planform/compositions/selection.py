@@ -16,6 +16,7 @@ import msgspec
 
 from planform.api.conditions import UPDATE_POLICY_ENFORCED, XrCondition
 from planform.api.kinds import Object, gvk_of
+from planform.api.metadata import created_at, is_deleted, label, labels_of, name_of
 from planform.api.names import COMPOSITION_NAME_LABEL
 from planform.api.owners import controller_of
 from planform.api.xr import Style, composition_fields
@@ -114,7 +115,7 @@ class RevisionChoice(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return str(self.revision["metadata"]["name"])
+        return name_of(self.revision)
 
     @property
     def resolved_selector(self) -> Object:
@@ -148,15 +149,11 @@ def choose_composition(
     if named is not None:
         return named
     selector = _labels(composition_fields(xr, style).get("compositionSelector"))
-    fitting = [
-        each
-        for each in compositions
-        if _is_for(each, xr) and matches(each, selector) and not each["metadata"].get("deletionTimestamp")
-    ]
+    fitting = [each for each in compositions if _is_for(each, xr) and matches(each, selector) and not is_deleted(each)]
     if not fitting:
         raise _no_composition(xr, selector, compositions)
     chosen = min(fitting, key=_oldest_first)
-    return CompositionChoice(chosen["metadata"]["name"], Rule.SELECTOR if selector else Rule.ONLY, write=True)
+    return CompositionChoice(name_of(chosen), Rule.SELECTOR if selector else Rule.ONLY, write=True)
 
 
 def effective_policy(xr: Mapping[str, Any], xrd_spec: Mapping[str, Any], *, style: Style) -> Policy:
@@ -222,7 +219,7 @@ def choose_revision(
         rule = Rule.SELECTOR if selector else Rule.NEWEST
     return RevisionChoice(
         revision=revision,
-        write_ref=revision["metadata"]["name"] != ref,
+        write_ref=name_of(revision) != ref,
         policy=policy,
         rule=rule,
         selector=selector,
@@ -233,7 +230,7 @@ def choose_revision(
 
 def check_revision(xr: Mapping[str, Any], revision: Mapping[str, Any]) -> None:
     """Refuse a revision that is not for this XR, or whose pipeline is not known to be valid."""
-    composition = str((revision["metadata"].get("labels") or {}).get(COMPOSITION_NAME_LABEL))
+    composition = label(revision, COMPOSITION_NAME_LABEL)
     if not _is_for(revision, xr):
         raise WrongCompositeType(
             f'composition "{composition}" is for {_type(revision)}, and this XR is {_shown_type(xr)}',
@@ -242,7 +239,7 @@ def check_revision(xr: Mapping[str, Any], revision: Mapping[str, Any]) -> None:
     valid = _validity(revision)
     if valid is None or valid["status"] != "True":
         message = (valid or {}).get("message") or "nothing has looked at its pipeline yet"
-        raise PipelineNotValid(f'composition revision "{revision["metadata"]["name"]}" cannot be used: {message}')
+        raise PipelineNotValid(f'composition revision "{name_of(revision)}" cannot be used: {message}')
 
 
 def is_validated(revision: Mapping[str, Any]) -> bool:
@@ -282,7 +279,7 @@ def _validity(revision: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _pinned(ref: str, composition: str, revisions: Sequence[Object]) -> Object:
-    found = next((each for each in revisions if each["metadata"]["name"] == ref), None)
+    found = next((each for each in revisions if name_of(each) == ref), None)
     if found is not None and _belongs_to(found, composition):
         return found
     raise RevisionRefused(
@@ -300,7 +297,7 @@ def _newest(
     if not ref and for_new:
         for each in fitting:
             release = release_of(each)
-            if each["metadata"]["name"] == for_new and release is not None and release.reason == "InRollout":
+            if name_of(each) == for_new and release is not None and release.reason == "InRollout":
                 return each, False
     if fitting:
         return _followed(composition, fitting, ref)
@@ -309,7 +306,7 @@ def _newest(
             f'composition "{composition}" has no revisions',
             hint="see whether it exists, and the conditions in its status",
         )
-    near = _several(f'"{each["metadata"]["name"]}" {_fails(each, selector)}' for each in ours)
+    near = _several(f'"{name_of(each)}" {_fails(each, selector)}' for each in ours)
     raise NoRevision(
         f'no revision of composition "{composition}" has the labels {selector}: {near}',
         hint="revisions carry the labels their composition had: label the composition, or change the selector",
@@ -323,7 +320,7 @@ def _followed(composition: str, mine: Sequence[Object], ref: str) -> tuple[Objec
     withheld = [release_of(each) for each in mine]
     if not any(each is not None and each.withholds for each in withheld):
         return best or mine[0], False
-    at = next((index for index, each in enumerate(mine) if each["metadata"]["name"] == ref), None)
+    at = next((index for index, each in enumerate(mine) if name_of(each) == ref), None)
     current = None if at is None else mine[at]
     release = None if at is None else withheld[at]
     if current is None or at is None or release is None or not release.withholds:
@@ -359,14 +356,14 @@ def _no_composition(
 def _near_misses(xr: Mapping[str, Any], selector: Mapping[str, str], compositions: Sequence[Object]) -> Iterator[str]:
     """What almost fits and why it does not, those of the right type first."""
     wanted = gvk_of(xr)
-    for each in sorted(compositions, key=lambda one: (not _is_for(one, xr), one["metadata"]["name"])):
+    for each in sorted(compositions, key=lambda one: (not _is_for(one, xr), name_of(one))):
         offered = gvk_of(each["spec"].get("compositeTypeRef") or {})
-        name = each["metadata"]["name"]
+        name = name_of(each)
         if (offered.group, offered.kind) != (wanted.group, wanted.kind):
             continue
         if offered.version != wanted.version:
             yield f'"{name}" is for version {offered.version}'
-        elif each["metadata"].get("deletionTimestamp"):
+        elif is_deleted(each):
             yield f'"{name}" is being deleted'
         else:
             yield f'"{name}" {_differs(each, selector)}'
@@ -379,7 +376,7 @@ def _fails(revision: Mapping[str, Any], selector: RevisionSelector) -> str:
 
 
 def _differs(obj: Mapping[str, Any], selector: Mapping[str, str]) -> str:
-    labels: Mapping[str, str] = obj["metadata"].get("labels") or {}
+    labels: Mapping[str, str] = labels_of(obj)
     other = {key: labels[key] for key, value in selector.items() if key in labels and labels[key] != value}
     missing = [key for key in sorted(selector) if key not in labels]
     parts = [f"has {_shown(other)}"] if other else []
@@ -424,5 +421,4 @@ def _shown(labels: Mapping[str, str]) -> str:
 
 
 def _oldest_first(composition: Mapping[str, Any]) -> tuple[str, str]:
-    metadata = composition["metadata"]
-    return str(metadata.get("creationTimestamp") or ""), str(metadata["name"])
+    return created_at(composition), name_of(composition)

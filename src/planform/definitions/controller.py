@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol
 from planform.api.annotations import is_paused
 from planform.api.conditions import XrCondition, condition_message, condition_reason, condition_status
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.metadata import finalizers_of, is_deleted, name_of, uid_of
+from planform.api.metadata import finalizers_of, is_deleted, labels_of, name_of, uid_of
 from planform.api.names import (
     CLUSTER_ROLE,
     CRD,
@@ -27,7 +27,7 @@ from planform.api.names import (
     OFFERED_FINALIZER,
     XRD,
 )
-from planform.api.owners import is_controlled_by
+from planform.api.owners import is_controlled_by, owners_of
 from planform.client.informer import InformerEvent, ObjectKey
 from planform.definitions.crds import (
     InvalidDefinition,
@@ -96,7 +96,7 @@ class DefinitionController:
             terminating="TerminatingCompositeResource",
             finalizer=DEFINED_FINALIZER,
             controller_field="compositeResourceType",
-            crd_name=lambda xrd: name_of(xrd),
+            crd_name=name_of,
             crd=composite_crd,
             kind=xr_kind,
             instances=composites,
@@ -287,16 +287,15 @@ class DefinitionController:
         That happens when the storage of a kind is not ready yet. kube-apiserver then tries again by itself, but ever
         more seldom: a few failures within a second make it wait for minutes. A change of the CRD makes it look at once.
         """
-        metadata = crd["metadata"]
-        if not metadata.get("deletionTimestamp") or condition_reason(crd, "Terminating") != "InstanceDeletionFailed":
-            self._nudged.pop(metadata["name"], None)
+        if not is_deleted(crd) or condition_reason(crd, "Terminating") != "InstanceDeletionFailed":
+            self._nudged.pop(name_of(crd), None)
             return
         now, name = self._context.clock.monotonic(), name_of(xrd)
-        wait = self._nudged.setdefault(metadata["name"], now) + NUDGE_SECONDS - now
+        wait = self._nudged.setdefault(name_of(crd), now) + NUDGE_SECONDS - now
         if wait > 0:
             self._held_up[name] = wait
             return
-        self._nudged[metadata["name"]] = now
+        self._nudged[name_of(crd)] = now
         self._held_up[name] = NUDGE_SECONDS
         annotations = {RETRY_ANNOTATION: self._context.timestamp()}
         try:
@@ -348,12 +347,11 @@ def _terminating(xrd: Mapping[str, Any], part: _Part, problem: str = "") -> XrCo
 
 
 def _grants(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    metadata, expected = found["metadata"], wanted["metadata"]
-    labels: Mapping[str, str] = metadata.get("labels") or {}
+    labels: Mapping[str, str] = labels_of(found)
     return (
         found.get("rules") == wanted["rules"]
-        and metadata.get("ownerReferences") == expected["ownerReferences"]
-        and all(labels.get(name) == value for name, value in expected["labels"].items())
+        and owners_of(found) == owners_of(wanted)
+        and all(labels.get(name) == value for name, value in labels_of(wanted).items())
     )
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.metadata import name_of
+from planform.api.metadata import labels_of, name_of
 from planform.api.owners import controller_of, controller_reference, owners_of
 from planform.api.xr import Style
 from planform.apimachinery.schema_shape import shape_errors
@@ -212,14 +213,13 @@ def _crd(
     columns: list[Object],
 ) -> Object:
     _referenceable(xrd)
-    spec, metadata = xrd["spec"], xrd["metadata"]
-    extra = spec.get("metadata") or {}
+    spec = xrd["spec"]
     crd_metadata: Object = {"name": name, "ownerReferences": [controller_reference(xrd)]}
-    labels = {**(metadata.get("labels") or {}), **(extra.get("labels") or {})}
+    labels = {**labels_of(xrd), **labels_of(spec)}
     if labels:
         crd_metadata["labels"] = labels
-    if extra.get("annotations"):
-        crd_metadata["annotations"] = dict(extra["annotations"])
+    if annotations_of(spec):
+        crd_metadata["annotations"] = dict(annotations_of(spec))
     crd_spec: Object = {
         "group": spec["group"],
         "names": names,

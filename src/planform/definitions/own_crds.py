@@ -18,6 +18,7 @@ from planform.api.extensions import crds, policies
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.metadata import is_deleted, name_of
 from planform.api.names import CRD
+from planform.api.owners import owners_of
 from planform.client.protocol import Client
 from planform.client.waits import time_limit
 from planform.clock import Clock
@@ -52,7 +53,7 @@ async def ensure_crds(client: Client, *, clock: Clock, without: Collection[str] 
     next call completes.
     """
     wanted = [crd for crd in crds() if crd["spec"]["group"] not in without]
-    waiting = {crd["metadata"]["name"]: "" for crd in wanted}
+    waiting = {name_of(crd): "" for crd in wanted}
     try:
         async with time_limit(clock, _PATIENCE):
             policed, written = await asyncio.gather(
@@ -74,7 +75,7 @@ async def ensure_crd(client: Client, crd: Object, *, clock: Clock) -> None:
 
 def is_owned(crd: Object) -> bool:
     """Whether a definition belongs to somebody, such as a package that brings one of our kinds; ours do not."""
-    return bool(crd["metadata"].get("ownerReferences"))
+    return bool(owners_of(crd))
 
 
 async def _ensure_policies(client: Client, clock: Clock) -> int:

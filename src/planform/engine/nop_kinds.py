@@ -20,7 +20,7 @@ from typing import Final
 
 from planform.api.extensions.nop import cluster_nop_resource, nop_resource
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.metadata import is_deleted, labels_of, name_of, uid_of
+from planform.api.metadata import is_deleted, labels_of, name_of, namespace_of, uid_of
 from planform.api.names import CRD, LOCK, NOP_GROUP
 from planform.api.owners import owner_reference, owners_of
 from planform.client.informer import InformerEvent, ObjectKey, list_pages
@@ -83,7 +83,7 @@ class NopKinds:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._client = context.client
-        self._wanted = {crd["metadata"]["name"]: crd for crd in (nop_resource(), cluster_nop_resource())}
+        self._wanted = {name_of(crd): crd for crd in (nop_resource(), cluster_nop_resource())}
         self._making_way: set[str] = set()  # definitions of ours that a package takes the place of at this moment
         self._served: frozenset[GroupVersionKind] = frozenset()
         self._controller: Controller[ObjectKey] | None = None
@@ -153,7 +153,7 @@ class NopKinds:
     @asynccontextmanager
     async def giving_way(self, objects: Iterable[Object]) -> AsyncIterator[None]:
         """Have definitions of ours out of the way of a package's, while the block brings these. Raises KindInUse."""
-        theirs = {each["metadata"]["name"]: each for each in objects if gvk_of(each) == CRD}
+        theirs = {name_of(each): each for each in objects if gvk_of(each) == CRD}
         names = theirs.keys() & self._wanted.keys()
         try:
             for name in sorted(names):
@@ -219,8 +219,7 @@ class NopKinds:
         found = []
         async for page in list_pages(self._client, _kind_of(crd)):
             for obj in page.items:
-                metadata = obj["metadata"]
-                found.append("/".join(filter(None, (metadata.get("namespace"), metadata["name"]))))
+                found.append("/".join(filter(None, (namespace_of(obj), name_of(obj)))))
         return found
 
     async def _find(self, name: str) -> Object | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from planform.api.metadata import name_of
 from planform.journal.records import Part, Planned, Run, StepRun
 
 XR: Final = ""
@@ -103,7 +104,7 @@ def find_key(run: Run, word: str) -> str | None:
             return planned.resource
     for key, part in run.observed.items():
         observed = part.value
-        if observed.get("metadata", {}).get("name") == name and kind.lower() in ("", observed["kind"].lower()):
+        if name_of(observed) == name and kind.lower() in ("", observed["kind"].lower()):
             return key
     return None
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from planform.api.metadata import namespace_of
 from planform.journal.records import Part, Read, Run, StepRun
 
 
@@ -86,5 +87,5 @@ def _of(part: Part, run: Run) -> Shown | None:
     value: Any = part.value
     if not isinstance(value, dict) or not value.get("kind"):
         return None
-    namespace = (value.get("metadata") or {}).get("namespace") or run.namespace
+    namespace = namespace_of(value) or run.namespace
     return Shown(str(value.get("apiVersion") or ""), str(value["kind"]), str(namespace))

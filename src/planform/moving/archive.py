@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import planform
 from planform.api.kinds import Object
-from planform.api.metadata import name_of
+from planform.api.metadata import name_of, namespace_of, uid_of
 from planform.apimachinery import yaml_loader
 from planform.errors import PlanformError, UsageError
 from planform.moving.contents import Contents, Identity, LeftOut, identity_of
@@ -101,16 +101,15 @@ def _file(obj: Object, seal: Seal | None) -> tuple[str, bytes]:
 
 
 def _row(obj: Object, path: str, content: bytes) -> dict[str, Any]:
-    metadata = obj["metadata"]
-    place = {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
+    place = {"namespace": namespace_of(obj)} if namespace_of(obj) else {}
     return {
         "path": path,
         "sha256": sha256(content).hexdigest(),
         "apiVersion": obj["apiVersion"],
         "kind": obj["kind"],
         **place,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
+        "name": name_of(obj),
+        "uid": uid_of(obj),
     }
 
 

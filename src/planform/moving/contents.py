@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from planform.api.kinds import Object, gvk_of
-from planform.api.metadata import is_deleted, labels_of
+from planform.api.metadata import is_deleted, labels_of, name_of, namespace_of
 from planform.packages.runtimes.deployments import REVISION_LABEL
 
 Engine = Literal["embedded", "kubernetes"]
@@ -44,8 +44,8 @@ class Contents:
 
 
 def identity_of(obj: Mapping[str, Any]) -> Identity:
-    kind, metadata = gvk_of(obj), obj["metadata"]
-    return Identity(kind.group, kind.kind, metadata.get("namespace") or "", metadata["name"])
+    kind = gvk_of(obj)
+    return Identity(kind.group, kind.kind, namespace_of(obj), name_of(obj))
 
 
 _EPHEMERAL: Final = frozenset(

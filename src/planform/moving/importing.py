@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from planform.api.conditions import is_true
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.metadata import name_of, resource_version_of, uid_of
+from planform.api.metadata import managed_fields_of, name_of, namespace_of, resource_version_of, uid_of
 from planform.api.names import CRD, SYSTEM_NAMESPACE
 from planform.client.protocol import Client, Patch, PatchType
 from planform.client.waits import time_limit
@@ -145,23 +145,21 @@ async def _bring_once(client: Client, obj: Object, uids: dict[str, str], clock: 
         found = await client.update({**found, "status": status}, subresource="status", manager=MANAGER)
         outcome = "completed" if outcome == "unchanged" else outcome
     managed = wanted["metadata"].get("managedFields")
-    if managed and _ownership(managed) != _ownership(found["metadata"].get("managedFields") or ()):
+    if managed and _ownership(managed) != _ownership(managed_fields_of(found)):
         await _give_back_fields(client, found, managed)
         outcome = "completed" if outcome == "unchanged" else outcome
     return Step(identity_of(obj), outcome, differing)
 
 
 async def _give_back_fields(client: Client, found: Object, managed: list[Object]) -> None:
-    metadata = found["metadata"]
-    body = {"metadata": {"managedFields": managed, "resourceVersion": metadata["resourceVersion"]}}
-    patch, namespace = Patch(PatchType.MERGE, body), str(metadata.get("namespace") or "")
-    await client.patch(gvk_of(found), metadata["name"], patch, namespace=namespace, manager=MANAGER)
+    body = {"metadata": {"managedFields": managed, "resourceVersion": resource_version_of(found)}}
+    patch, namespace = Patch(PatchType.MERGE, body), namespace_of(found)
+    await client.patch(gvk_of(found), name_of(found), patch, namespace=namespace, manager=MANAGER)
 
 
 async def _read(client: Client, obj: Object) -> Object | None:
-    metadata = obj["metadata"]
     try:
-        return await client.get(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
+        return await client.get(gvk_of(obj), name_of(obj), namespace=namespace_of(obj))
     except NotFound:
         return None  # or its kind is not served yet
 
@@ -237,7 +235,7 @@ def _is_incomplete(found: Object, wanted: Object, obj: Object) -> bool:
     status = _status(obj, wanted, found)
     managed = wanted["metadata"].get("managedFields")
     return (status is not None and status != found.get("status")) or bool(
-        managed and _ownership(managed) != _ownership(found["metadata"].get("managedFields") or ())
+        managed and _ownership(managed) != _ownership(managed_fields_of(found))
     )
 
 

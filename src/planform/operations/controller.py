@@ -17,7 +17,7 @@ from planform.api.annotations import is_paused
 from planform.api.authors import author_of, service_account, service_account_of
 from planform.api.conditions import XrCondition
 from planform.api.kinds import Object
-from planform.api.metadata import is_deleted, name_of, uid_of
+from planform.api.metadata import is_deleted, managed_fields_of, name_of, uid_of
 from planform.api.names import FUNCTION_REVISION, OPERATION
 from planform.client.informer import InformerEvent, ObjectKey
 from planform.client.protocol import Client
@@ -215,8 +215,7 @@ class OperationController:
             now = await self._client.get(OPERATION, name_of(operation))
         except NotFound:
             return False
-        metadata = now["metadata"]
-        return metadata["uid"] == uid_of(operation) and not metadata.get("deletionTimestamp")
+        return uid_of(now) == uid_of(operation) and not is_deleted(now)
 
     async def _acting(self, operation: Object) -> Client:
         """Reads and writes with the rights of the ServiceAccount that the Operation names, else of its author."""
@@ -246,7 +245,7 @@ class OperationController:
     async def _forget_earlier_managers(self, client: Client, obj: Object, manager: str) -> None:
         """Drop the claims of earlier Operations, which want nothing any more, once there are several of them: what is
         worked on every hour would otherwise remember every hour. The values stay as they are."""
-        entries = obj["metadata"].get("managedFields") or []
+        entries = managed_fields_of(obj)
         kept = [each for each in entries if not is_earlier_operation(each.get("manager") or "", manager)]
         if len(entries) - len(kept) < _REMEMBERED_MANAGERS:
             return

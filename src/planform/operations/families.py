@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from planform.api.kinds import Object
-from planform.api.metadata import name_of
+from planform.api.metadata import name_of, uid_of
 from planform.api.names import OPERATION
 from planform.api.owners import owners_of
 from planform.client.protocol import Client, Propagation
@@ -45,8 +45,9 @@ async def create_once(client: Client, operation: Object, *, manager: str) -> Obj
 async def delete_all(client: Client, operations: Iterable[Object]) -> None:
     """Delete these very Operations; what is gone already is as wanted."""
     for operation in operations:
-        metadata = operation["metadata"]
         try:
-            await client.delete(OPERATION, metadata["name"], propagation=Propagation.BACKGROUND, uid=metadata["uid"])
+            await client.delete(
+                OPERATION, name_of(operation), propagation=Propagation.BACKGROUND, uid=uid_of(operation)
+            )
         except NotFound:
             pass

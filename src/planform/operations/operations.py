@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import orjson
 
+from planform.api.annotations import annotations_of
 from planform.api.authors import AUTHOR_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, authority_annotations
 from planform.api.conditions import condition_of
 from planform.api.extensions.operations import FAILED_HISTORY_LIMIT, RETRY_LIMIT, SUCCESSFUL_HISTORY_LIMIT
 from planform.api.kinds import Object
-from planform.api.metadata import created_at, name_of, uid_of
+from planform.api.metadata import created_at, labels_of, name_of, namespace_of, uid_of
 from planform.api.names import OPERATION
 from planform.api.owners import controller_reference, owners_of
 from planform.apimachinery.names import LABEL_LENGTH, SUBDOMAIN_LENGTH, child_name
@@ -131,7 +132,7 @@ def unnamed(outcome: PipelineOutcome) -> str:
     """What is wrong with the desired resources: an Operation has nothing to derive a name from. Empty if nothing is."""
     for key in sorted(outcome.desired.resources):
         obj = outcome.desired.resources[key].resource
-        if not (obj.get("metadata") or {}).get("name"):
+        if not name_of(obj):
             return f'desired resource "{key}" ({obj["kind"]}) has no metadata.name'
     return ""
 
@@ -148,9 +149,8 @@ def is_earlier_operation(manager: str, current: str) -> bool:
 
 def reference_to(obj: Mapping[str, Any]) -> Object:
     """A reference to an applied object, as `status.appliedResourceRefs` has it."""
-    metadata = obj["metadata"]
-    reference = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": metadata["name"]}
-    return {**reference, "namespace": metadata["namespace"]} if metadata.get("namespace") else reference
+    reference = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": name_of(obj)}
+    return {**reference, "namespace": namespace_of(obj)} if namespace_of(obj) else reference
 
 
 def merged_references(before: Iterable[Object], more: Iterable[Object]) -> list[Object]:
@@ -216,15 +216,14 @@ def family_of(owner: Mapping[str, Any], operations: Iterable[Object]) -> Family:
 
 def scheduled_name(cron: Mapping[str, Any], due: datetime) -> str:
     """The name of the Operation for one moment of a schedule."""
-    metadata, moment = cron["metadata"], str(int(due.timestamp()))
-    name = f"{metadata['name']}-{moment}"
-    return name if len(name) <= SUBDOMAIN_LENGTH else child_name(metadata["name"], metadata["uid"], moment)
+    moment = str(int(due.timestamp()))
+    name = f"{name_of(cron)}-{moment}"
+    return name if len(name) <= SUBDOMAIN_LENGTH else child_name(name_of(cron), uid_of(cron), moment)
 
 
 def watched_name(watch: Mapping[str, Any], watched_uid: str, resource_version: str) -> str:
     """The name of the Operation for one version of a watched object."""
-    metadata = watch["metadata"]
-    return child_name(metadata["name"], metadata["uid"], watched_uid, resource_version)
+    return child_name(name_of(watch), uid_of(watch), watched_uid, resource_version)
 
 
 def origin_label(name: str) -> str:
@@ -242,17 +241,16 @@ def operation_from(
 ) -> Object:
     """The Operation to create from the owner's template; every step of it requires the `watched` object, if any."""
     template = owner["spec"]["operationTemplate"]
-    written = template.get("metadata") or {}
     spec = dict(template["spec"])
     if watched is not None:
         spec["pipeline"] = [_requiring(step, watched) for step in spec.get("pipeline") or ()]
     metadata: Object = {
         "name": name,
-        "labels": {**(written.get("labels") or {}), label: origin_label(name_of(owner))},
+        "labels": {**labels_of(template), label: origin_label(name_of(owner))},
         "ownerReferences": [controller_reference(owner)],
     }
     rights = (AUTHOR_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION)  # the owner's own: a template cannot lend others
-    said = {name: value for name, value in (written.get("annotations") or {}).items() if name not in rights}
+    said = {name: value for name, value in annotations_of(template).items() if name not in rights}
     noted = {**said, **(annotations or {}), **authority_annotations(owner)}
     if noted:
         metadata["annotations"] = noted
@@ -261,12 +259,11 @@ def operation_from(
 
 def watched_annotations(watched: Mapping[str, Any], resource_version: str) -> dict[str, str]:
     """What an Operation says about the object whose change it is for."""
-    metadata = watched["metadata"]
     said = {
         "apiversion": watched["apiVersion"],
         "kind": watched["kind"],
-        "name": metadata["name"],
-        "namespace": metadata.get("namespace") or "",
+        "name": name_of(watched),
+        "namespace": namespace_of(watched),
         "resourceversion": resource_version,
     }
     return {f"{WATCHED_RESOURCE}-{key}": value for key, value in said.items() if value}

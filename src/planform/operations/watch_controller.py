@@ -18,7 +18,7 @@ from typing import Any, Final
 from planform.api.annotations import annotations_of, is_paused
 from planform.api.conditions import XrCondition
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk
-from planform.api.metadata import is_deleted, name_of, uid_of
+from planform.api.metadata import is_deleted, name_of, namespace_of, uid_of
 from planform.api.names import CRD, OPERATION, WATCH_OPERATION
 from planform.api.owners import owners_of
 from planform.client.informer import InformerEvent, ObjectKey, version_number
@@ -297,10 +297,9 @@ class _Watched:
         return spawned
 
     async def _exists(self, news: _News) -> bool:
-        metadata = news.object["metadata"]
         try:
             found = await self._client.get(
-                self.selection.kind, metadata["name"], namespace=metadata.get("namespace") or ""
+                self.selection.kind, name_of(news.object), namespace=namespace_of(news.object)
             )
         except NotFound:
             return False

@@ -236,7 +236,7 @@ class PackageController:
         if label_value_problems(name):
             return {}
         found = await self._client.list(self._revision, labels=f"{PACKAGE_LABEL}={name}")
-        return {each["metadata"]["name"]: each for each in found.items if controller_uid(each) == uid}
+        return {name_of(each): each for each in found.items if controller_uid(each) == uid}
 
     async def _ensure_current(self, package: Object, content: Content, revisions: dict[str, Object]) -> str:
         """Have the revision that the package means now, in `revisions` too; gives its name."""
@@ -381,13 +381,12 @@ class PackageController:
         self._record(package, "TransitionRevision", f'revision "{name}" is now {state}')
 
     async def _delete(self, revision: Object) -> None:
-        metadata = revision["metadata"]
         try:
             await self._client.delete(
                 self._revision,
-                metadata["name"],
-                uid=metadata["uid"],
-                resource_version=metadata["resourceVersion"],  # somebody may be activating it
+                name_of(revision),
+                uid=uid_of(revision),
+                resource_version=resource_version_of(revision),  # somebody may be activating it
             )
         except NotFound:
             pass

@@ -19,7 +19,7 @@ from planform.api.annotations import annotations_of
 from planform.api.conditions import XrCondition, condition_of
 from planform.api.extensions.packages import FunctionRevisionStatus, FunctionSpec, RevisionSpec
 from planform.api.kinds import Object
-from planform.api.metadata import labels_of, name_of
+from planform.api.metadata import labels_of, name_of, uid_of
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL, SECRET
 from planform.api.objects import spec_of, status_of
 from planform.api.xr import listed
@@ -301,14 +301,13 @@ class FunctionController(PackageController):
         return packaging.host.ensure(await self._wanted(packaging, revision, fetched))
 
     async def _wanted(self, packaging: Packaging, revision: Object, fetched: Fetched) -> Wanted:
-        metadata = revision["metadata"]
         if fetched.executable is None:
             raise NotRunnable("the package has no program to run: its image has neither an entrypoint nor our label")
         settings = await packaging.contents.settings(revision)
         return Wanted(
-            str(metadata["labels"][PACKAGE_LABEL]),
-            metadata["name"],
-            metadata["uid"],
+            str(labels_of(revision)[PACKAGE_LABEL]),
+            name_of(revision),
+            uid_of(revision),
             fetched.executable,
             settings,
             fetched.digest,

@@ -159,7 +159,7 @@ def _is_current(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 def _other_owners(found: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[Object]:
     """Owners that the CRD has beside ours; of two controllers, ours is the one."""
     ours = owners_of(wanted)
-    present = (found or {"metadata": {}})["metadata"].get("ownerReferences") or ()
+    present = owners_of(found or {"metadata": {}})
     is_controlled = any(each.get("controller") for each in ours)
     return [
         {**each, "controller": False} if is_controlled and each.get("controller") else each

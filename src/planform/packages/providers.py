@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from planform.api.extensions.packages import RevisionSpec
 from planform.api.kinds import Object, gvk_of
-from planform.api.metadata import labels_of, name_of
+from planform.api.metadata import labels_of, name_of, namespace_of, uid_of
 from planform.api.names import (
     CLUSTER_ROLE,
     CRD,
@@ -193,15 +193,14 @@ class ProviderController(PackageController):
         return next((each for each in others if self._packaging.host.runtime_status(each) is not None), "")
 
     async def _wanted(self, revision: Object, provider: str, fetched: Fetched) -> Wanted:
-        metadata = revision["metadata"]
         if fetched.executable is None:
             raise NotRunnable("the package has no program to run: its image has neither an entrypoint nor our label")
         settings = await self._packaging.contents.settings(revision)
         kubeconfig = await asyncio.to_thread(self._write_account, provider)
         return Wanted(
             provider,
-            metadata["name"],
-            metadata["uid"],
+            name_of(revision),
+            uid_of(revision),
             fetched.executable,
             settings,
             fetched.digest,
@@ -253,11 +252,11 @@ class ProviderController(PackageController):
 
     async def _bring(self, wanted: Object) -> None:
         """Apply an object unless it is there as it was applied."""
-        obj, metadata = stamped(wanted), wanted["metadata"]
+        obj = stamped(wanted)
         present: Object | None = None
         try:
-            namespace = metadata.get("namespace") or ""
-            present = await self._client.get(gvk_of(obj), metadata["name"], namespace=namespace)
+            namespace = namespace_of(wanted)
+            present = await self._client.get(gvk_of(obj), name_of(wanted), namespace=namespace)
         except NotFound:
             pass  # then it is made
         if not covers(present, obj):

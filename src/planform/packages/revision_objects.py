@@ -44,8 +44,8 @@ def new_revision(
     digest: str = "",
 ) -> Object:
     """The revision that a package makes; of the package's annotations it gets those named."""
-    spec, metadata = package["spec"], package["metadata"]
-    labels = copied_labels(spec.get("commonLabels") or {}, metadata.get("labels") or {})
+    spec = package["spec"]
+    labels = copied_labels(spec.get("commonLabels") or {}, labels_of(package))
     noted = {key: value for key, value in annotations_of(package).items() if key in annotations}
     if labels:
         noted[COPIED_LABELS_ANNOTATION] = ",".join(sorted(labels))
@@ -56,7 +56,7 @@ def new_revision(
         "kind": kind.kind,
         "metadata": {
             "name": name,
-            "labels": {**labels, **system_labels(metadata["name"], spec["package"], number, digest)},
+            "labels": {**labels, **system_labels(name_of(package), spec["package"], number, digest)},
             "annotations": noted,
             "ownerReferences": [controller_reference(package)],
         },
@@ -71,8 +71,8 @@ def new_revision(
 
 def changes_to(present: Object, wanted: Object, *, annotations: Sequence[str] = ()) -> Object:
     """A merge patch after which the revision is as its package wants it; empty if it is already."""
-    spec, metadata = present["spec"], present["metadata"]
-    labels, wanted_labels = metadata.get("labels") or {}, labels_of(wanted)
+    spec = present["spec"]
+    labels, wanted_labels = labels_of(present), labels_of(wanted)
     noted = annotations_of(present).get(COPIED_LABELS_ANNOTATION, "")
     about: dict[str, Any] = {
         "labels": {

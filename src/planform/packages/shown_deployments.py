@@ -7,7 +7,7 @@ a provider, as scripts and dashboards do, finds there what is wanted of it and w
 from __future__ import annotations
 
 from planform.api.kinds import Object
-from planform.api.metadata import generation_of, name_of
+from planform.api.metadata import generation_of, name_of, uid_of
 from planform.api.names import SYSTEM_NAMESPACE
 from planform.errors import BadRequest, Forbidden, Invalid, NotFound
 from planform.packages.contents import PackageContents
@@ -55,13 +55,12 @@ class ShownDeployments:
     async def _found(self, revision: Object) -> dict[str, Object]:
         labels = f"{REVISION_LABEL}={name_of(revision)}"
         found = await self._client.list(DEPLOYMENT, namespace=SYSTEM_NAMESPACE, labels=labels)
-        return {each["metadata"]["name"]: each for each in found.items}
+        return {name_of(each): each for each in found.items}
 
     async def _delete(self, *deployments: Object) -> None:
         for each in deployments:
-            metadata = each["metadata"]
             try:
-                await self._client.delete(DEPLOYMENT, metadata["name"], namespace=SYSTEM_NAMESPACE, uid=metadata["uid"])
+                await self._client.delete(DEPLOYMENT, name_of(each), namespace=SYSTEM_NAMESPACE, uid=uid_of(each))
             except NotFound:
                 pass  # it went with its revision
 

@@ -12,8 +12,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Object
-from planform.api.metadata import is_deleted
+from planform.api.metadata import is_deleted, labels_of, uid_of
 from planform.api.xr import Style, composition_fields
 from planform.apimachinery.fieldpath import FieldPathError, parse_path
 from planform.functions.sending import canonical, digest_of
@@ -108,14 +109,14 @@ def input_digest(xr: Mapping[str, Any], style: Style) -> str:
     Status and what the control plane keeps in the spec do not count. Composed resources that drifted since do not
     either: `deviations` finds what they make of the plan.
     """
-    metadata, spec = xr["metadata"], dict(xr.get("spec") or {})
+    spec = dict(xr.get("spec") or {})
     fields = {name: value for name, value in composition_fields(xr, style).items() if name not in _OWN_FIELDS}
     if style == "modern":
         spec["crossplane"] = fields
     else:
         spec = fields
-    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k not in _OWN_ANNOTATIONS}
-    said = [xr.get("apiVersion"), xr.get("kind"), metadata.get("uid"), metadata.get("labels") or {}, annotations, spec]
+    annotations = {k: v for k, v in annotations_of(xr).items() if k not in _OWN_ANNOTATIONS}
+    said = [xr.get("apiVersion"), xr.get("kind"), uid_of(xr) or None, labels_of(xr), annotations, spec]
     return f"sha256:{digest_of(said).hex()}"
 
 

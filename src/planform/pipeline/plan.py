@@ -13,7 +13,7 @@ import msgspec
 
 from planform.api.conditions import XrCondition
 from planform.api.kinds import Object
-from planform.api.metadata import labels_of, name_of, uid_of
+from planform.api.metadata import labels_of, name_of, namespace_of, uid_of
 from planform.api.owners import controller_reference, is_controlled_by
 from planform.api.xr import (
     CLAIM_NAME_LABEL,
@@ -204,7 +204,7 @@ def _check_metadata(key: str, metadata: Mapping[str, Any]) -> None:
 
 def _place(xr: Object, key: str, kind: str, metadata: Object, namespaced: bool | None, warnings: list[str]) -> None:
     """A namespaced XR's resources live in its namespace, whatever the function said; what is cluster-scoped in none."""
-    home = xr["metadata"].get("namespace")
+    home = namespace_of(xr)
     if not home:
         if namespaced is False:
             metadata.pop("namespace", None)
@@ -255,8 +255,7 @@ def _owners(key: str, given: Sequence[Object], controller: Object) -> list[Objec
 
 def identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Which object this is, whatever the version it is written in."""
-    metadata = obj["metadata"]
-    return (*_kind(obj), metadata.get("namespace") or "", metadata["name"])
+    return (*_kind(obj), namespace_of(obj), name_of(obj))
 
 
 def _is_same_kind(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -272,8 +271,8 @@ def _kind(obj: Mapping[str, Any]) -> tuple[str, str]:
 
 def _reference(obj: Object, xr: Object, style: Style) -> Object:
     reference = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": name_of(obj)}
-    namespace = obj["metadata"].get("namespace")
-    if namespace and not xr["metadata"].get("namespace"):
+    namespace = namespace_of(obj)
+    if namespace and not namespace_of(xr):
         reference["namespace"] = namespace
     return reference
 

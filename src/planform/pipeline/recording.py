@@ -7,6 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from planform.api.kinds import Object
+from planform.api.metadata import generation_of, name_of, namespace_of, uid_of
 from planform.functions.sending import without_server_metadata
 from planform.functions.values import Condition, FunctionRequest, Ready, Resource, Result, State
 from planform.journal.records import Part, Planned, Read, Rejected, Run, RunRecord, StepCondition, StepResult, StepRun
@@ -34,15 +35,14 @@ def run_record(
     in what the functions were sent and answered; `secrets` adds those that only the caller knows. `errors` says of
     each resource, by its name in the composition, why what was planned for it could not be done.
     """
-    metadata = xr["metadata"]
     observed = next((trace.calls[0].request.observed for trace in outcome.steps if trace.calls), None)
     run = Run(
-        uid=metadata.get("uid", ""),
+        uid=uid_of(xr),
         api_version=xr["apiVersion"],
         kind=xr["kind"],
-        name=metadata["name"],
-        namespace=metadata.get("namespace", ""),
-        generation=metadata.get("generation", 0),
+        name=name_of(xr),
+        namespace=namespace_of(xr),
+        generation=generation_of(xr),
         started=started,
         seconds=seconds,
         trigger=trigger,
@@ -138,14 +138,13 @@ def _planned(plan: Plan, errors: Mapping[str, str]) -> Iterator[Planned]:
 
 
 def _named(key: str, action: str, obj: Object, *, ready: bool = False, error: str = "") -> Planned:
-    metadata = obj["metadata"]
     return Planned(
         resource=key,
         action=action,
         api_version=obj["apiVersion"],
         kind=obj["kind"],
-        name=metadata.get("name", ""),
-        namespace=metadata.get("namespace", ""),
+        name=name_of(obj),
+        namespace=namespace_of(obj),
         ready=ready,
         error=error,
     )

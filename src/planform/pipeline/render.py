@@ -14,7 +14,7 @@ from typing import Final
 from planform.api.annotations import annotations_of
 from planform.api.conditions import XrCondition, set_conditions
 from planform.api.kinds import Object
-from planform.api.metadata import labels_of, name_of, uid_of
+from planform.api.metadata import labels_of, name_of, namespace_of, uid_of
 from planform.api.xr import (
     COMPOSITE_LABEL,
     RESOURCE_NAME_ANNOTATION,
@@ -193,11 +193,11 @@ def observed_by_key(xr: Object, observed: Sequence[Object]) -> dict[str, Object]
             obj = {**obj, "metadata": metadata}
         if key in found:
             raise UsageError(f'two observed resources are called "{key}"')
-        home = xr["metadata"].get("namespace")
+        home = namespace_of(xr)
         if home and metadata.get("namespace") not in (None, home):
             raise UsageError(f'{shown} is in namespace "{metadata["namespace"]}", and the XR in "{home}"')
         owners = metadata.get("ownerReferences") or []
-        uid = xr["metadata"].get("uid")
+        uid = uid_of(xr)
         if any(owner.get("controller") and owner.get("uid") not in (uid, "") for owner in owners):
             raise UsageError(f"{shown} is controlled by another object")
         if not owners:

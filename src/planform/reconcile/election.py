@@ -253,7 +253,7 @@ class Election:
         """With what the holder says of itself; what its predecessor said is replaced, or goes."""
         if not self._annotations:
             return lease
-        annotations = {**(lease["metadata"].get("annotations") or {}), **self._annotations}
+        annotations = {**annotations_of(lease), **self._annotations}
         return {**lease, "metadata": {**lease["metadata"], "annotations": annotations}}
 
     def _spec(self, transitions: int, acquired: str) -> dict[str, Any]:

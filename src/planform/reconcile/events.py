@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 
 from planform.api.kinds import Object
-from planform.api.metadata import uid_of
+from planform.api.metadata import name_of, namespace_of, uid_of
 from planform.apimachinery.names import child_name
 from planform.client.protocol import Client
 from planform.clock import Clock, timestamp
@@ -121,20 +121,19 @@ class Events:
         return allowed
 
     def _event(self, about: Mapping[str, Any], kind: EventKind, reason: str, message: str, by: str) -> Object:
-        metadata = about["metadata"]
         now = self._clock.now()
         stamp = timestamp(now)
         self._count += 1
-        name = child_name(f"{metadata['name']}.", str(metadata.get("uid", "")), f"{now.isoformat()} {self._count}")
-        namespace = metadata.get("namespace") or "default"
+        name = child_name(f"{name_of(about)}.", uid_of(about), f"{now.isoformat()} {self._count}")
+        namespace = namespace_of(about) or "default"
         reference = {
             "apiVersion": about["apiVersion"],
             "kind": about["kind"],
-            "name": metadata["name"],
-            "uid": metadata.get("uid", ""),
+            "name": name_of(about),
+            "uid": uid_of(about),
         }
-        if metadata.get("namespace"):
-            reference["namespace"] = metadata["namespace"]
+        if namespace_of(about):
+            reference["namespace"] = namespace_of(about)
         return {
             "apiVersion": "v1",
             "kind": "Event",

@@ -11,7 +11,7 @@ from typing import Any
 
 from planform.api.conditions import XrCondition, set_conditions
 from planform.api.kinds import Object, gvk_of
-from planform.api.metadata import finalizers_of, uid_of
+from planform.api.metadata import finalizers_of, name_of, namespace_of, resource_version_of, uid_of
 from planform.client.protocol import Client, Patch, PatchType
 from planform.errors import NotFound
 
@@ -20,14 +20,13 @@ async def merge(
     client: Client, obj: Mapping[str, Any], body: Mapping[str, Any], *, manager: str = "", subresource: str = ""
 ) -> Object:
     """A merge patch on exactly this version of the object."""
-    metadata = obj["metadata"]
-    guarded = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    guarded = {"uid": uid_of(obj), "resourceVersion": resource_version_of(obj)}
     patch = {**body, "metadata": {**(body.get("metadata") or {}), **guarded}}
     return await client.patch(
         gvk_of(obj),
-        metadata["name"],
+        name_of(obj),
         Patch(PatchType.MERGE, patch),
-        namespace=metadata.get("namespace") or "",
+        namespace=namespace_of(obj),
         subresource=subresource,
         manager=manager,
     )

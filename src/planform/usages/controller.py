@@ -14,6 +14,7 @@ from planform.api.conditions import XrCondition
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
 from planform.api.metadata import finalizers_of, is_deleted, labels_of, name_of, namespace_of, uid_of
 from planform.api.names import CLUSTER_USAGE, LEGACY_USAGE, USAGE, USAGE_FINALIZER
+from planform.api.owners import owners_of
 from planform.apiserver.admission.chain import Admission
 from planform.client.informer import InformerEvent, list_pages
 from planform.client.protocol import Patch, PatchType, Propagation
@@ -266,15 +267,14 @@ class UsageController:
 
     async def _bind(self, obj: Object, usage: Usage, using: Object | None) -> Object:
         """Finalizer, details and owner, in one write if any of them differs."""
-        metadata = obj["metadata"]
         changes: Object = {}
-        finalizers = metadata.get("finalizers") or []
+        finalizers = finalizers_of(obj)
         if USAGE_FINALIZER not in finalizers:
             changes["finalizers"] = [*finalizers, USAGE_FINALIZER]
         text = details(usage)
         if text and annotations_of(obj).get(DETAILS_ANNOTATION) != text:
             changes["annotations"] = {DETAILS_ANNOTATION: text}
-        owners = metadata.get("ownerReferences") or []
+        owners = owners_of(obj)
         if using is not None and all(owner["uid"] != uid_of(using) for owner in owners):
             changes["ownerReferences"] = [*_without_namesakes(owners, using), _owner(using)]
         return await merge(self._client, obj, {"metadata": changes}, manager=MANAGER) if changes else obj
@@ -369,15 +369,14 @@ class UsageController:
         return True
 
     async def _replay(self, used: Object, policy: str) -> None:
-        metadata = used["metadata"]
         propagation = Propagation(policy) if policy in tuple(Propagation) else None
         try:
             await self._client.delete(
                 gvk_of(used),
-                metadata["name"],
-                namespace=metadata.get("namespace") or "",
+                name_of(used),
+                namespace=namespace_of(used),
                 propagation=propagation,
-                uid=metadata["uid"],
+                uid=uid_of(used),
             )
         except NotFound:
             return
@@ -391,13 +390,12 @@ def is_marked(obj: Mapping[str, Any] | None) -> bool:
 
 def _identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Group, kind, namespace and name: how the index knows an object, whatever the version it is read in."""
-    kind, metadata = gvk_of(obj), obj["metadata"]
-    return kind.group, kind.kind, metadata.get("namespace") or "", metadata["name"]
+    kind = gvk_of(obj)
+    return kind.group, kind.kind, namespace_of(obj), name_of(obj)
 
 
 def _owner(by: Mapping[str, Any]) -> Object:
-    metadata = by["metadata"]
-    return {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+    return {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": name_of(by), "uid": uid_of(by)}
 
 
 def _without_namesakes(owners: Iterable[Object], by: Mapping[str, Any]) -> list[Object]:

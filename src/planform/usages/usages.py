@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from planform.api.kinds import GroupVersionKind, Object, gvk, gvk_of
-from planform.api.metadata import labels_of, name_of, namespace_of
+from planform.api.metadata import labels_of, name_of, namespace_of, uid_of
 from planform.api.names import CLUSTER_USAGE, EXTENSIONS_GROUP, LEGACY_USAGE, PROTECTION_GROUP, USAGE
 from planform.api.owners import controller_uid, owners_of
 from planform.api.xr import COMPOSITE_LABEL
@@ -348,8 +348,8 @@ class UsageIndex:
 
     def concerned(self, obj: Mapping[str, Any], *, gone: bool) -> Iterator[UsageKey]:
         """The usages that have something to do because an object was created, changed or deleted."""
-        kind, metadata = gvk_of(obj), obj["metadata"]
-        for key in self._named.get((kind.group, kind.kind, metadata["name"]), ()):
+        kind = gvk_of(obj)
+        for key in self._named.get((kind.group, kind.kind, name_of(obj)), ()):
             if _matters(self._usages[key], obj, gone=gone):
                 yield key
         if gone:
@@ -378,16 +378,16 @@ def _is_of_kind(side: Side, kind: GroupVersionKind) -> bool:
 
 def _matters(usage: Usage, obj: Mapping[str, Any], *, gone: bool) -> bool:
     """Most changes of an object in use are its own business: only a lost label or another identity is not."""
-    kind, metadata = gvk_of(obj), obj["metadata"]
+    kind = gvk_of(obj)
     for side in usage.sides:
-        if (side.gvk.group, side.gvk.kind, side.name) != (kind.group, kind.kind, metadata["name"]):
+        if (side.gvk.group, side.gvk.kind, side.name) != (kind.group, kind.kind, name_of(obj)):
             continue
         if _namespace(obj) != side.namespace:
             continue
         if gone:
             return True
-        if side is usage.of and (metadata.get("labels") or {}).get(IN_USE_LABEL) != "true":
+        if side is usage.of and labels_of(obj).get(IN_USE_LABEL) != "true":
             return True
-        if side is usage.by and metadata.get("uid") not in {owner[3] for owner in usage.owners}:
+        if side is usage.by and uid_of(obj) not in {owner[3] for owner in usage.owners}:
             return True
     return False

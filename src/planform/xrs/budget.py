@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
+from planform.api.annotations import annotations_of
+from planform.api.metadata import is_deleted, uid_of
 from planform.api.xr import listed
 from planform.errors import PlanformError
 from planform.pipeline.plan import Deletion, Plan
@@ -61,17 +63,17 @@ def check_budget(
     if not why:
         return
     token = confirmation_of(doomed)
-    if (xr["metadata"].get("annotations") or {}).get(CONFIRM_ANNOTATION) == token:
+    if annotations_of(xr).get(CONFIRM_ANNOTATION) == token:
         return
     names = listed([one.key for one in doomed])
     raise DeletionBudgetExceeded(f"nothing was deleted: {why} ({names})", token)
 
 
 def _is_going(obj: Mapping[str, Any]) -> bool:
-    return bool(obj["metadata"].get("deletionTimestamp"))
+    return is_deleted(obj)
 
 
 def confirmation_of(doomed: Sequence[Deletion]) -> str:
     """A word for exactly these deletions: confirming one set does not confirm another."""
-    lines = sorted(f"{one.key} {one.object['metadata'].get('uid', '')}" for one in doomed)
+    lines = sorted(f"{one.key} {uid_of(one.object)}" for one in doomed)
     return sha256("\n".join(lines).encode()).hexdigest()[:12]

@@ -13,7 +13,17 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Object, gvk_of
+from planform.api.metadata import (
+    finalizers_of,
+    is_deleted,
+    labels_of,
+    name_of,
+    namespace_of,
+    resource_version_of,
+    uid_of,
+)
 from planform.api.names import COMPOSITE_FINALIZER, COMPOSITE_MANAGER
 from planform.api.owners import controller_of, is_controlled_by
 from planform.api.xr import CLAIM_NAME_LABEL, CLAIM_NAMESPACE_LABEL, COMPOSITE_LABEL, Style
@@ -76,7 +86,7 @@ class Applied:
 def composed_manager(xr: Mapping[str, Any]) -> str:
     """The field manager of everything this XR composes: the same before and after a change of API version."""
     kind = gvk_of(xr)
-    text = f"{xr['metadata']['name']}{kind.kind}.{kind.group}"
+    text = f"{name_of(xr)}{kind.kind}.{kind.group}"
     return f"apiextensions.crossplane.io/composed/{sha256(text.encode()).hexdigest()}"
 
 
@@ -96,12 +106,11 @@ async def save_references(
     # The finalizer goes with the references, in the same write: an XR that is deleted between two writes would be gone
     # with one of them, and what the other names would belong to nobody.
     body: Object = {}
-    metadata = xr["metadata"]
-    finalizers = metadata.get("finalizers") or []
+    finalizers = finalizers_of(xr)
     if COMPOSITE_FINALIZER not in finalizers:
         body.setdefault("metadata", {})["finalizers"] = [*finalizers, COMPOSITE_FINALIZER]
-    if not (metadata.get("labels") or {}).get(COMPOSITE_LABEL):
-        body.setdefault("metadata", {})["labels"] = {COMPOSITE_LABEL: metadata["name"]}
+    if not labels_of(xr).get(COMPOSITE_LABEL):
+        body.setdefault("metadata", {})["labels"] = {COMPOSITE_LABEL: name_of(xr)}
     present = xr.get("spec") or {}
     if style == "modern":
         present = present.get("crossplane") or {}
@@ -195,28 +204,27 @@ async def _apply(
 
 
 def _is_same_version(applied: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
-    version = applied["metadata"].get("resourceVersion")
-    return found is not None and bool(version == found["metadata"].get("resourceVersion"))
+    version = resource_version_of(applied)
+    return found is not None and bool(version == resource_version_of(found))
 
 
 async def check_free(client: Client, xr: Object, composed: Composed) -> Object | None:
     """What is there under this name and may be applied upon. Raises NotOurs for what was there before, unless the
     composition asks to take it over."""
     obj = composed.object
-    metadata = obj["metadata"]
     try:
-        found = await client.get(gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "")
+        found = await client.get(gvk_of(obj), name_of(obj), namespace=namespace_of(obj))
     except NotFound:
         return None
     if is_controlled_by(found, xr):
         return found
-    shown = f"{obj['kind']} {metadata['name']}"
+    shown = f"{obj['kind']} {name_of(obj)}"
     owner = controller_of(found)
     if owner is not None:
         raise NotOurs(
             f"{shown} exists and is controlled by {owner['kind']} {owner['name']}", "give the resource another name"
         )
-    if (metadata.get("annotations") or {}).get(ADOPT_ANNOTATION) != "true":
+    if annotations_of(obj).get(ADOPT_ANNOTATION) != "true":
         raise NotOurs(
             f"{shown} exists already and is nobody's",
             f'to take it over, let the composition annotate the resource with {ADOPT_ANNOTATION}: "true"',
@@ -226,7 +234,7 @@ async def check_free(client: Client, xr: Object, composed: Composed) -> Object |
 
 async def delete_unwanted(client: Client, doomed: Sequence[Deletion]) -> dict[str, PlanformError]:
     """Delete what is no longer desired; gives the errors by key. What is being deleted already is left to itself."""
-    waiting = [one for one in doomed if not one.object["metadata"].get("deletionTimestamp")]
+    waiting = [one for one in doomed if not is_deleted(one.object)]
     errors: dict[str, PlanformError] = {}
     for start in range(0, len(waiting), _AT_ONCE):
         part = waiting[start : start + _AT_ONCE]
@@ -241,8 +249,7 @@ async def delete_unwanted(client: Client, doomed: Sequence[Deletion]) -> dict[st
 
 async def _delete(client: Client, obj: Object) -> None:
     """It stops being the XR's before it goes, since going may take long."""
-    metadata = obj["metadata"]
-    labels = metadata.get("labels") or {}
+    labels = labels_of(obj)
     ours = [name for name in (COMPOSITE_LABEL, CLAIM_NAME_LABEL, CLAIM_NAMESPACE_LABEL) if name in labels]
     try:
         # Labels first: once the deletion has begun, a finalizer may keep the object for hours, and whoever selects the
@@ -252,10 +259,10 @@ async def _delete(client: Client, obj: Object) -> None:
             await merge(client, obj, {"metadata": {"labels": dict.fromkeys(ours)}}, manager=COMPOSITE_MANAGER)
         await client.delete(
             gvk_of(obj),
-            metadata["name"],
-            namespace=metadata.get("namespace") or "",
+            name_of(obj),
+            namespace=namespace_of(obj),
             propagation=Propagation.FOREGROUND,
-            uid=metadata["uid"],  # an object made anew under this name meanwhile is another one, and stays
+            uid=uid_of(obj),  # an object made anew under this name meanwhile is another one, and stays
         )
     except NotFound:
         pass

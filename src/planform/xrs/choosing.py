@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from planform.api.kinds import Object
+from planform.api.metadata import created_at, uid_of
 from planform.api.xr import composition_fields
 from planform.client.informer import ObjectKey
 from planform.clock import Clock
@@ -54,7 +55,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
     @property
     def uid(self) -> str:
-        return str(self.choice.revision["metadata"]["uid"])
+        return uid_of(self.choice.revision)
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -94,7 +95,7 @@ async def choose(
     `for_new` gives the revision of a Composition with which XRs begin that have none, if that is not the newest
     released one. Until the choice is made the XR follows whatever could make it possible.
     """
-    definition, uid = xr_index.definition, xr["metadata"]["uid"]
+    definition, uid = xr_index.definition, uid_of(xr)
     style, spec = definition.style, definition.spec
     named = named_composition(xr, spec, style=style)
     if named is None:
@@ -155,5 +156,5 @@ def _is_doubtful(choice: RevisionChoice, revisions: Sequence[Object]) -> bool:
 
 
 def _age(obj: Mapping[str, Any], clock: Clock) -> float:
-    created = datetime.fromisoformat(str(obj["metadata"]["creationTimestamp"]))
+    created = datetime.fromisoformat(created_at(obj))
     return (clock.now() - created).total_seconds()

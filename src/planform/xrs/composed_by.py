@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from planform.api.kinds import Object
+from planform.api.metadata import generation_of
 
 FIELD: Final = "composedBy"
 ENOUGH_FAILURES: Final = 3
@@ -38,7 +39,7 @@ def has_settled(xr: Mapping[str, Any], revision: str) -> bool:
 def failed_by(xr: Mapping[str, Any], revision: str) -> Object:
     """After a reconcile that could not; an XR that got on with this revision before goes on counting anew."""
     last = _last(xr)
-    same = last.get("revision") == revision and last.get("generation") == xr["metadata"].get("generation")
+    same = last.get("revision") == revision and last.get("generation") == generation_of(xr)
     before = int(last.get("failures") or 0) if same else 0
     return _of(xr, revision) | {"failures": min(before + 1, ENOUGH_FAILURES)}
 
@@ -58,7 +59,7 @@ def for_functions(xr: Object) -> Object:
 
 
 def _of(xr: Mapping[str, Any], revision: str) -> Object:
-    return {"revision": revision, "generation": xr["metadata"].get("generation") or 0}
+    return {"revision": revision, "generation": generation_of(xr)}
 
 
 def _last(xr: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,7 +10,9 @@ import base64
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Object
+from planform.api.metadata import namespace_of, uid_of
 from planform.api.names import COMPOSITE_MANAGER, CONNECTION_SECRET_TYPE, SECRET
 from planform.api.owners import controller_reference, is_controlled_by
 from planform.client.protocol import Client
@@ -31,7 +33,7 @@ def secret_reference(obj: Mapping[str, Any], home: str) -> Named | None:
     reference = (obj.get("spec") or {}).get("writeConnectionSecretToRef")
     if not isinstance(reference, dict) or not reference.get("name"):
         return None
-    namespace = reference.get("namespace") or obj["metadata"].get("namespace") or home
+    namespace = reference.get("namespace") or namespace_of(obj) or home
     return Named("v1", "Secret", namespace, reference["name"]) if namespace else None
 
 
@@ -40,7 +42,7 @@ def default_secret(xr: Mapping[str, Any], composition: Mapping[str, Any]) -> Obj
     namespace = composition.get("writeConnectionSecretsToNamespace")
     if not namespace or (xr.get("spec") or {}).get("writeConnectionSecretToRef"):
         return None
-    return {"name": xr["metadata"]["uid"], "namespace": namespace}
+    return {"name": uid_of(xr), "namespace": namespace}
 
 
 async def read_details(client: Client, secret: Named) -> dict[str, bytes]:
@@ -77,7 +79,7 @@ async def publish_details(
                 "its connection details were not published"
             )
         if (found.get("data") or {}) == wanted:
-            return (found["metadata"].get("annotations") or {}).get(PUBLISHED_ANNOTATION)
+            return annotations_of(found).get(PUBLISHED_ANNOTATION)
     elif not wanted:
         return None
     await client.apply(

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from planform.api.kinds import Object
+from planform.api.metadata import generation_of, resource_version_of, uid_of
 from planform.client.informer import ObjectKey
 from planform.compositions.usage_index import UsageIndex
 from planform.functions.runner import FunctionRevision
@@ -107,7 +108,7 @@ class ReconcileState:
 
     @property
     def uid(self) -> str:
-        return str(self.xr["metadata"]["uid"])
+        return uid_of(self.xr)
 
     @property
     def edited(self) -> bool | None:
@@ -131,7 +132,7 @@ class ReconcileState:
         last = self.last_run
         return (
             last is not None
-            and last.version == self.xr["metadata"]["resourceVersion"]
+            and last.version == resource_version_of(self.xr)
             and bool(last.resources)
             and last.resources == self.composed_digest
         )
@@ -177,7 +178,7 @@ def is_edited(xr: Object, last_run: LastRun | None) -> bool | None:
     """Whether somebody changed the XR since it was last carried out; None if that is not known."""
     last: int | None = last_run.generation if last_run is not None else None
     last = last or ((xr.get("status") or {}).get("planform") or {}).get("generation")
-    return None if last is None else bool(last != xr["metadata"].get("generation"))
+    return None if last is None else bool(last != generation_of(xr))
 
 
 def version_left(seen: Object, kept: Object, left: Object) -> str:
@@ -188,7 +189,7 @@ def version_left(seen: Object, kept: Object, left: Object) -> str:
     """
     same = all(left["metadata"].get(name) == kept["metadata"].get(name) for name in _EDITABLE)
     status_changed = functions_part(left.get("status") or {}) != functions_part(seen.get("status") or {})
-    return str(left["metadata"]["resourceVersion"]) if same and not status_changed else ""
+    return resource_version_of(left) if same and not status_changed else ""
 
 
 def is_deterministic(step: StepTrace) -> bool:

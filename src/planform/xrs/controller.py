@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planform.api.kinds import Object
+from planform.api.metadata import uid_of
 from planform.api.xr import composition_fields
 from planform.client.informer import ObjectKey, key_of, list_pages
 from planform.client.waits import Backoff
@@ -142,7 +143,7 @@ class CompositeControllers:
         usage_index, live = self._tools.usage_index, set[str]()
         async for page in list_pages(self._context.client, definition.kind):
             for xr in page.items:
-                live.add(xr["metadata"]["uid"])
+                live.add(uid_of(xr))
                 fields = composition_fields(xr, definition.style)
                 composition = (fields.get("compositionRef") or {}).get("name")
                 if composition:

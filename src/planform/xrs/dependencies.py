@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from planform.api.kinds import GroupVersionKind, gvk
+from planform.api.metadata import labels_of, name_of, namespace_of
 
 K = TypeVar("K", bound=Hashable)
 
@@ -94,12 +95,11 @@ class DependencyIndex(Generic[K]):
 
     def interested(self, obj: Mapping[str, Any], kind: GroupVersionKind) -> Iterator[K]:
         """The XRs that depend on this object as it is now; each once."""
-        metadata = obj["metadata"]
-        namespace, name = metadata.get("namespace") or "", metadata["name"]
+        namespace, name = namespace_of(obj), name_of(obj)
         found = dict.fromkeys(self._by_name.get((kind.group, kind.kind, namespace, name), ()))
         selectors = self._by_labels.get((kind.group, kind.kind))
         if selectors:
-            labels = metadata.get("labels") or {}
+            labels = labels_of(obj)
             for selected, xrs in selectors.items():
                 if selected.namespace not in ("", namespace):
                     continue

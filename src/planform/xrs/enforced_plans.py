@@ -14,7 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from planform.api.kinds import Object
+from planform.api.metadata import name_of, uid_of
 from planform.api.names import PREVIEW, PREVIEW_LABEL, PREVIEW_REPORT, ROLLOUT
+from planform.api.owners import owners_of
 from planform.api.previews import ReportSpec
 from planform.api.rollouts import FINAL, Rollout
 from planform.api.xr import Style, listed
@@ -93,13 +95,13 @@ class EnforcedPlans:
     ) -> bool:
         """Whether the plan goes beyond the preview and may: raises PlanDeviates if it may not."""
         release = release_of(revision)
-        name = revision["metadata"]["name"]
+        name = name_of(revision)
         if release is None or release.reason != "InRollout" or has_settled(xr, name):
             return False
         enforced = await self._enforced(name)
         if enforced is None or enforced.expected is None:
             return False
-        entry = enforced.expected.get(str(xr["metadata"]["uid"]))
+        entry = enforced.expected.get(uid_of(xr))
         if entry is None or not entry.foreseen or entry.input != input_digest(xr, style):
             found, since = unforeseen(plan), "it is not what was previewed any more, and "
         else:
@@ -153,8 +155,8 @@ class EnforcedPlans:
         label = f"{PREVIEW_LABEL}={reference.name[:63]}"
         async for page in list_pages(self._client, PREVIEW_REPORT, labels=label):
             for report in page.items:
-                owners = report["metadata"].get("ownerReferences") or ()
-                if any(each.get("uid") == preview["metadata"]["uid"] for each in owners):
+                owners = owners_of(report)
+                if any(each.get("uid") == uid_of(preview) for each in owners):
                     for entry in msgspec.convert(report["spec"], ReportSpec, strict=False).xrs:
                         expectation = msgspec.json.encode(entry.expectation)
                         found[entry.uid] = _Entry(entry.input, entry.outcome in _FORESEEN, expectation)
@@ -162,12 +164,12 @@ class EnforcedPlans:
 
     def _changed(self, change: InformerEvent) -> None:
         if change.type == "DELETED":
-            self._by_name.pop(change.object["metadata"]["name"], None)
+            self._by_name.pop(name_of(change.object), None)
         else:
             self._set(change.object)
 
     def _set(self, obj: Mapping[str, Any]) -> None:
-        name = obj["metadata"]["name"]
+        name = name_of(obj)
         try:
             rollout = msgspec.convert(obj, Rollout)
         except msgspec.ValidationError:

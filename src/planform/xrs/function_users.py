@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from planform.api.metadata import labels_of, name_of
 from planform.api.names import COMPOSITION_NAME_LABEL, COMPOSITION_REVISION
 from planform.blueprints.packaged_phases import CAPABILITY
 from planform.blueprints.uses import FOLLOWS
@@ -184,11 +185,10 @@ class FunctionUsers:
             return ""
 
     def _revision_changed(self, change: InformerEvent) -> None:
-        metadata = change.object["metadata"]
-        name, before = metadata["name"], self._steps.pop(metadata["name"], None)
+        name, before = name_of(change.object), self._steps.pop(name_of(change.object), None)
         steps: tuple[_Step, ...] = ()
         if change.type != "DELETED":
-            label = str((metadata.get("labels") or {}).get(COMPOSITION_NAME_LABEL) or "")
+            label = str(labels_of(change.object).get(COMPOSITION_NAME_LABEL) or "")
             steps = _steps(change.object)
             self._steps[name] = label, steps
         if before is None or before[1] != steps:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from planform.api.kinds import GroupVersionKind, Object, gvk
+from planform.api.metadata import generation_of, name_of, resource_version_of
 from planform.api.xr import Style
 from planform.client.informer import InformerEvent, ObjectKey, version_number
 from planform.clock import Clock
@@ -58,8 +59,8 @@ class Definition:
         version = next(each["name"] for each in spec["versions"] if each.get("referenceable"))
         scope = scope_of(xrd)
         return cls(
-            name=xrd["metadata"]["name"],
-            generation=int(xrd["metadata"].get("generation") or 0),
+            name=name_of(xrd),
+            generation=generation_of(xrd),
             spec=spec,
             kind=gvk(f"{spec['group']}/{version}", spec["names"]["kind"]),
             style="legacy" if scope == "LegacyCluster" else "modern",
@@ -118,7 +119,7 @@ class _TrackedWrite:
             self._known[self._which] = self._version
 
     def _done(self, written: Object) -> None:
-        self._version = version_number(written["metadata"]["resourceVersion"])
+        self._version = version_number(resource_version_of(written))
 
 
 @dataclass
@@ -214,7 +215,7 @@ class XrIndex:
     def is_self_triggered(self, change: InformerEvent) -> bool:
         """Whether a change only tells of what a reconcile of ours wrote. To be wrong here costs only urgency."""
         written = self._written.get(identity(change.object)) if self.shortcuts else None
-        return written is not None and version_number(change.object["metadata"]["resourceVersion"]) <= written
+        return written is not None and version_number(resource_version_of(change.object)) <= written
 
     def followers(self, composition: str) -> Iterable[ObjectKey]:
         return (*self._followers.get(composition, ()), *self._followers.get(ANY_COMPOSITION, ()))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from planform.api.kinds import Object
+from planform.api.metadata import labels_of, name_of, uid_of
 from planform.api.names import COMPOSITION, COMPOSITION_NAME_LABEL, COMPOSITION_REVISION
 from planform.client.informer import InformerEvent
 from planform.client.protocol import Client
@@ -72,7 +73,7 @@ class LiveCompositions:
 
     async def fresh(self, names: Collection[str], revisions: Sequence[Object]) -> Sequence[Object]:
         """The same revisions, of which those of these names are as the API server has them now, or left out if gone."""
-        found = [each for each in revisions if each["metadata"]["name"] not in names]
+        found = [each for each in revisions if name_of(each) not in names]
         for name in names:
             with suppress(NotFound):
                 found.append(await self._client.get(COMPOSITION_REVISION, name))
@@ -85,10 +86,10 @@ class LiveCompositions:
     def uid(self, composition: str) -> str:
         """The Composition's own; empty if it has not been heard of."""
         found = self._compositions.get(composition)
-        return str(found["metadata"]["uid"]) if found is not None else ""
+        return uid_of(found) if found is not None else ""
 
     def _composition_changed(self, change: InformerEvent) -> None:
-        name = change.object["metadata"]["name"]
+        name = name_of(change.object)
         before = self._compositions.get(name)
         if change.type == "DELETED":
             self._compositions.pop(name, None)
@@ -98,7 +99,7 @@ class LiveCompositions:
             self._notify(name)
 
     def _revision_changed(self, change: InformerEvent) -> None:
-        name = change.object["metadata"]["name"]
+        name = name_of(change.object)
         if change.type == "DELETED":
             owners = [owner for owner, revisions in self._revisions.items() if name in revisions]
             for owner in owners:
@@ -107,7 +108,7 @@ class LiveCompositions:
                     del self._revisions[owner]
                 self._notify_label(owner)
             return
-        owner = (change.object["metadata"].get("labels") or {}).get(COMPOSITION_NAME_LABEL, "")
+        owner = labels_of(change.object).get(COMPOSITION_NAME_LABEL, "")
         known = self._revisions.setdefault(owner, {})
         before = known.get(name)
         known[name] = change.object

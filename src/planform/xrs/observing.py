@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Object, gvk
+from planform.api.metadata import created_at, is_deleted, name_of, namespace_of
 from planform.api.owners import controller_of, is_controlled_by
 from planform.api.xr import RESOURCE_NAME_ANNOTATION, Style, composition_fields
 from planform.client.protocol import Client
@@ -26,9 +28,7 @@ class AnonymousResource(PlanformError):
     reason = "AnonymousResource"
 
     def __init__(self, obj: Object) -> None:
-        super().__init__(
-            f"composed {obj['kind']} {obj['metadata']['name']} has no annotation {RESOURCE_NAME_ANNOTATION}"
-        )
+        super().__init__(f"composed {obj['kind']} {name_of(obj)} has no annotation {RESOURCE_NAME_ANNOTATION}")
         self.hint = "give it back the name that it has in the composition"
 
 
@@ -53,14 +53,14 @@ async def observe(
     may write a reference to a Secret into an object of their own; and if the XR is `confined`, only those of its
     namespace.
     """
-    home = xr["metadata"].get("namespace") or ""
+    home = namespace_of(xr)
     found = await _read_all(client, references(xr, style), home, one_by_one=one_by_one)
     observed = Observed(State())
     sent: dict[str, Resource] = {}
     for obj in _by_importance(found):
         if _is_foreign(xr, obj):
             continue
-        name = (obj["metadata"].get("annotations") or {}).get(RESOURCE_NAME_ANNOTATION)
+        name = annotations_of(obj).get(RESOURCE_NAME_ANNOTATION)
         if not name:
             if is_controlled_by(obj, xr):
                 raise AnonymousResource(obj)
@@ -87,7 +87,7 @@ def references(xr: Mapping[str, Any], style: Style) -> list[Mapping[str, Any]]:
 
 def named(reference: Mapping[str, Any], xr: Mapping[str, Any]) -> Named:
     """The object a reference of this XR means."""
-    namespace = xr["metadata"].get("namespace") or reference.get("namespace") or ""
+    namespace = namespace_of(xr) or reference.get("namespace") or ""
     return Named(reference["apiVersion"], reference["kind"], namespace, reference["name"])
 
 
@@ -122,5 +122,5 @@ def _is_foreign(xr: Object, obj: Object) -> bool:
 
 def _by_importance(found: list[Object]) -> list[Object]:
     """The younger before the older, and what is being deleted last: the first of a name is the one that counts."""
-    found = sorted(found, key=lambda obj: str(obj["metadata"].get("creationTimestamp") or ""), reverse=True)
-    return sorted(found, key=lambda obj: bool(obj["metadata"].get("deletionTimestamp")))
+    found = sorted(found, key=created_at, reverse=True)
+    return sorted(found, key=is_deleted)

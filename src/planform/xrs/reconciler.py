@@ -17,6 +17,7 @@ import msgspec
 from planform.api.annotations import annotation, is_paused
 from planform.api.conditions import XrCondition
 from planform.api.kinds import Object
+from planform.api.metadata import finalizers_of, generation_of, is_deleted, namespace_of, uid_of
 from planform.api.names import (
     COMPOSITE_FINALIZER,
     COMPOSITE_MANAGER,
@@ -125,8 +126,8 @@ class CompositeReconciler:
         if is_paused(xr):
             await self._status_writer.paused(xr)
             return Result()
-        is_leaving = bool(xr["metadata"].get("deletionTimestamp"))
-        last_run = self._xr_index.last_run(key, xr["metadata"]["uid"])
+        is_leaving = is_deleted(xr)
+        last_run = self._xr_index.last_run(key, uid_of(xr))
         held = self._xr_index.guard.wait(key, generation=_generation(xr))
         if held and not is_leaving and not _is_asked_for(xr):
             await self._status_writer.held_back(key, xr)
@@ -155,7 +156,7 @@ class CompositeReconciler:
         except HalfChosen as half:
             await self._save_choice(xr, last_run, half.fields)
             raise half.cause from None
-        on_read = partial(self._xr_index.add_dependency, key, xr["metadata"]["uid"])
+        on_read = partial(self._xr_index.add_dependency, key, uid_of(xr))
         try:
             steps = self._parsed(chosen)
             observed = await observe(
@@ -550,7 +551,7 @@ class CompositeReconciler:
 
     async def _finalize(self, key: ObjectKey, xr: Object) -> Result:
         """Composed resources go with their owner, by garbage collection; functions have no say in it."""
-        if any(each != COMPOSITE_FINALIZER for each in xr["metadata"].get("finalizers") or ()):
+        if any(each != COMPOSITE_FINALIZER for each in finalizers_of(xr)):
             xr = await self._status_writer.conditions(
                 xr, XrCondition("Ready", "False", "Deleting"), XrCondition("Synced", "True", "ReconcileSuccess")
             )
@@ -591,7 +592,7 @@ class CompositeReconciler:
         return Result(requeue_after=after, observed_resource_version=observed_resource_version)
 
     def _writers(self, work: ReconcileState) -> Writers:
-        accounts, home = self._tools.accounts, work.xr["metadata"].get("namespace") or ""
+        accounts, home = self._tools.accounts, namespace_of(work.xr)
         return Writers(
             self._client,
             self._context.rights,
@@ -608,13 +609,13 @@ class CompositeReconciler:
         source = self._tools.pipelines.credentials
         if not self._is_confined:
             return source
-        home = xr["metadata"].get("namespace") or ""
+        home = namespace_of(xr)
         return ConfinedCredentials(source, self._context.rights, chosen.choice.revision, home)
 
     def _read_settings(self, xr: Object) -> ReadSettings:
         if not self._is_confined:
             return self._reads
-        return replace(self._reads, confined_to=xr["metadata"].get("namespace") or "")
+        return replace(self._reads, confined_to=namespace_of(xr))
 
 
 def _is_asked_for(xr: Object) -> bool:
@@ -630,7 +631,7 @@ def _handled(xr: Object) -> Object:
 
 
 def _generation(xr: Object) -> int:
-    return int(xr["metadata"].get("generation") or 0)
+    return generation_of(xr)
 
 
 def _secret_values(outcome: PipelineOutcome) -> frozenset[bytes]:

@@ -21,6 +21,7 @@ from planform.api.authors import (
     service_account_of,
 )
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
+from planform.api.metadata import name_of
 from planform.api.names import PACKAGES_GROUP
 from planform.api.usages import holds_in_another_namespace
 from planform.client.informer import InformerEvent
@@ -57,7 +58,7 @@ class NamespaceAccounts:
         return self._named.get(namespace)
 
     def _changed(self, change: InformerEvent) -> None:
-        name = change.object["metadata"]["name"]
+        name = name_of(change.object)
         named = None if change.type == "DELETED" else service_account_of(change.object, name)
         if named is None:
             self._named.pop(name, None)

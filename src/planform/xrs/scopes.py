@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planform.api.kinds import Object, gvk, gvk_of
+from planform.api.metadata import namespace_of
 from planform.client.protocol import Client
 from planform.errors import NotFound
 from planform.functions.values import State
@@ -33,7 +34,7 @@ class Scopes:
 
     async def watched(self, xr: Object, outcome: PipelineOutcome) -> list[Object]:
         """References to what functions want watched; a namespaced XR's functions mean objects beside it."""
-        home, found = xr["metadata"].get("namespace") or "", []
+        home, found = namespace_of(xr), []
         for each in outcome.watched:
             reference = {"apiVersion": each.api_version, "kind": each.kind, "name": each.name}
             if home and await self.is_namespaced(each.api_version, each.kind):

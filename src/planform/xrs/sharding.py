@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from planform.api.kinds import Object
+from planform.api.metadata import is_deleted
 from planform.api.names import XRD
 from planform.api.xr import composition_fields
 from planform.client.informer import InformerEvent, ObjectKey
@@ -101,7 +102,7 @@ class ServedDefinitions:
         except NotFound:
             await self._composites.stop(key.name)
             return Result()
-        if not xrd["metadata"].get("deletionTimestamp") and _is_served(xrd):
+        if not is_deleted(xrd) and _is_served(xrd):
             await self._composites.start(xrd)
         return Result()
 

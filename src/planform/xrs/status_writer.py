@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from planform.api.conditions import XrCondition
 from planform.api.kinds import Object, gvk
+from planform.api.metadata import resource_version_of
 from planform.api.names import COMPOSITE_MANAGER
 from planform.api.xr import composition_fields
 from planform.client.informer import ObjectKey, key_of
@@ -81,7 +82,7 @@ class StatusWriter:
                 subresource="status",
             )
             done(written)
-        changed = written["metadata"]["resourceVersion"] != xr["metadata"]["resourceVersion"]
+        changed = resource_version_of(written) != resource_version_of(xr)
         return intended, written if changed else None
 
     async def running_call(self, xr: Object, call: Object) -> Object:

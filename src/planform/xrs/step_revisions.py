@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from planform.api.metadata import uid_of
 from planform.reconcile.events import Events
 from planform.xrs.context import FinishedRun
 
@@ -25,7 +26,7 @@ class StepRevisions:
 
     def finished(self, run: FinishedRun) -> None:
         """Take note of a run; an event for each step that another revision ran than before."""
-        uid = str(run.xr["metadata"].get("uid", ""))
+        uid = uid_of(run.xr)
         ran = tuple((step.step, step.revision.name) for step in run.outcome.steps if step.revision is not None)
         before = self._known.pop(uid, ran)
         if before != ran:

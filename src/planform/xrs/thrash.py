@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from planform.api.metadata import managed_fields_of, name_of
 from planform.clock import Clock
 from planform.pipeline.matching import differences
 
@@ -108,9 +109,9 @@ def dispute(wanted: Mapping[str, Any], found: Mapping[str, Any], *, ours: str) -
     if not first:
         return ""
     path = first.partition(": expected")[0]
-    others = sorted(set(_owners(found["metadata"].get("managedFields") or (), path)) - {ours})
+    others = sorted(set(_owners(managed_fields_of(found), path)) - {ours})
     who = f'"{others[-1]}"' if others else "somebody"
-    name = f"{found['kind']} {found['metadata']['name']}"
+    name = f"{found['kind']} {name_of(found)}"
     return f'field {path} of {name} is changed back and forth between this XR\'s composition ("{ours}") and {who}'
 
 

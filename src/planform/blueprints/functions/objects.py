@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
-from planform.api.metadata import uid_of
+from planform.api.metadata import name_of, namespace_of, uid_of
 from planform.apimachinery.yaml_loader import YamlError, load
 from planform.blueprints.arguments import Arguments
 from planform.blueprints.contract import PhaseContext, phase_function
@@ -151,9 +151,8 @@ async def _delete(context: PhaseContext, target: Reference, seconds: float) -> d
 
 async def _output_of(context: PhaseContext, obj: Object) -> dict[str, Any]:
     kind = await context.client.kind(gvk_of(obj))
-    metadata = obj["metadata"]
-    namespace = metadata.get("namespace") or ""
-    return _fields(kind.group, kind.version, kind.plural, kind.kind, metadata["name"], namespace)
+    namespace = namespace_of(obj)
+    return _fields(kind.group, kind.version, kind.plural, kind.kind, name_of(obj), namespace)
 
 
 def _fields(group: str, version: str, resource: str, kind: str, name: str, namespace: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import cast
 import click
 
 from planform.api.kinds import Object, gvk_of
+from planform.api.metadata import name_of
 from planform.api.names import ACTION_SET, BLUEPRINT, PROFILE
 from planform.blueprints.catalogue import PhaseCatalogue
 from planform.blueprints.contract import Engine, PhaseEnvironment
@@ -152,7 +153,7 @@ def _parsed(objects: Sequence[Object]) -> dict[str, Blueprint | None]:
     for obj in objects:
         if gvk_of(obj) == BLUEPRINT:
             try:
-                found[str(obj["metadata"].get("name"))] = parse_blueprint(obj)
+                found[name_of(obj)] = parse_blueprint(obj)
             except BlueprintInvalid:
                 continue
     return found

@@ -52,9 +52,8 @@ class Step:
     outcome: Outcome
 
     def __str__(self) -> str:
-        metadata = self.object["metadata"]
-        place = f" in {metadata['namespace']}" if metadata.get("namespace") else ""
-        return f"{self.object['kind']} {metadata['name']}{place}: {self.outcome}"
+        place = f" in {namespace_of(self.object)}" if namespace_of(self.object) else ""
+        return f"{self.object['kind']} {name_of(self.object)}{place}: {self.outcome}"
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,8 @@ async def delete_all(client: KubernetesClient, objects: Iterable[Object], *, dry
     """Delete what is there, in the given order."""
     steps = []
     for obj in objects:
-        metadata = obj["metadata"]
         try:
-            await client.delete(
-                gvk_of(obj), metadata["name"], namespace=metadata.get("namespace") or "", dry_run=dry_run
-            )
+            await client.delete(gvk_of(obj), name_of(obj), namespace=namespace_of(obj), dry_run=dry_run)
         except NotFound:
             continue
         steps.append(Step(obj, "deleted"))
@@ -164,9 +160,8 @@ def inventory(namespace: str, version: str, values: Mapping[str, Any], objects: 
 
 def reference(obj: Mapping[str, Any]) -> Object:
     """Which object it is, and no more."""
-    metadata = obj["metadata"]
-    place = {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
-    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {"name": metadata["name"], **place}}
+    place = {"namespace": namespace_of(obj)} if namespace_of(obj) else {}
+    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {"name": name_of(obj), **place}}
 
 
 def no_longer_wanted(before: Iterable[Object], wanted: Iterable[Object]) -> list[Object]:
@@ -250,10 +245,9 @@ def unavailability(workload: Mapping[str, Any]) -> str:
 
 
 async def _stored(client: KubernetesClient, obj: Object) -> Object | None:
-    metadata = obj["metadata"]
     kind = gvk(obj["apiVersion"], obj["kind"])
     try:
-        return await client.get(kind, metadata["name"], namespace=metadata.get("namespace") or "")
+        return await client.get(kind, name_of(obj), namespace=namespace_of(obj))
     except NotFound:
         return None
     except ApiError as error:
@@ -278,6 +272,5 @@ def _content(obj: Object) -> Object:
 
 
 def _identity(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    metadata = obj["metadata"]
     group = gvk_of(obj).group
-    return group, obj["kind"], metadata.get("namespace") or "", metadata["name"]
+    return group, obj["kind"], namespace_of(obj), name_of(obj)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Object
 from planform.api.xr import RESOURCE_NAME_ANNOTATION
 from planform.apimachinery.fieldpath import FieldPathError, parse_path
@@ -80,7 +81,7 @@ def _applies(patch: Mapping[str, Any], resource: str, rendered: Rendered) -> boo
         return any(
             _has(obj, patch)
             for obj in rendered.composed
-            if (obj["metadata"].get("annotations") or {}).get(RESOURCE_NAME_ANNOTATION) == resource
+            if annotations_of(obj).get(RESOURCE_NAME_ANNOTATION) == resource
         )
     return True
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from planform.api.kinds import Object
+from planform.api.metadata import namespace_of
 from planform.errors import UsageError
 
 _PLURALS: Final = (
@@ -90,7 +91,7 @@ def xrd_from(examples: Sequence[Object], *, plural: str = "", scope: str = "") -
     if statuses := [example["status"] for example in examples if example.get("status")]:
         properties["status"] = schema_of_values(statuses, path="status")
     name = plural or plural_of(kind)
-    namespaced = any((example.get("metadata") or {}).get("namespace") for example in examples)
+    namespaced = any(namespace_of(example) for example in examples)
     return {
         "apiVersion": "apiextensions.crossplane.io/v2",
         "kind": "CompositeResourceDefinition",

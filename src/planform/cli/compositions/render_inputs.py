@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planform.api.kinds import Object
-from planform.api.metadata import name_of, namespace_of
+from planform.api.metadata import labels_of, name_of, namespace_of
 from planform.apimachinery import yaml_loader
 from planform.errors import UsageError
 from planform.functions.read_policy import canonical
@@ -128,15 +128,14 @@ class FileReader:
 
 
 def _matches(obj: Object, selector: ResourceSelector) -> bool:
-    metadata = obj["metadata"]
     if canonical(obj["apiVersion"], obj["kind"]) != canonical(selector.api_version, selector.kind):
         return False
     if selector.match_name:
-        if metadata.get("name") != selector.match_name or metadata.get("namespace", "") != (selector.namespace or ""):
+        if name_of(obj) != selector.match_name or namespace_of(obj) != (selector.namespace or ""):
             return False
-    elif selector.namespace and metadata.get("namespace") != selector.namespace:
+    elif selector.namespace and namespace_of(obj) != selector.namespace:
         return False
-    labels = metadata.get("labels") or {}
+    labels = labels_of(obj)
     return all(labels.get(key) == value for key, value in (selector.match_labels or {}).items())
 
 
@@ -181,16 +180,15 @@ class FileCredentials:
         self._secrets: dict[tuple[str, str], dict[str, bytes]] = {}
         for secret in secrets:
             if secret["kind"] != "Secret":
-                raise UsageError(f"{secret['kind']}/{secret['metadata'].get('name')} is not a Secret")
-            metadata = secret["metadata"]
+                raise UsageError(f"{secret['kind']}/{name_of(secret)} is not a Secret")
             try:
                 data = {
                     key: base64.b64decode(value, validate=True) for key, value in (secret.get("data") or {}).items()
                 }
             except (binascii.Error, TypeError, ValueError) as error:
-                raise UsageError(f"Secret/{metadata.get('name')}: data is not base64: {error}") from error
+                raise UsageError(f"Secret/{name_of(secret)}: data is not base64: {error}") from error
             data |= {key: str(value).encode() for key, value in (secret.get("stringData") or {}).items()}
-            self._secrets[metadata.get("namespace", ""), metadata.get("name", "")] = data
+            self._secrets[namespace_of(secret), name_of(secret)] = data
 
     async def read(self, namespace: str, name: str, /) -> Mapping[str, bytes] | None:
         return self._secrets.get((namespace, name))

@@ -263,7 +263,7 @@ def _field_lints(objects: Sequence[Object], schemas: Schemas) -> list[str]:
     from planform.compositions.field_lints import field_lints
 
     return [
-        f'Composition "{obj["metadata"].get("name", "")}", {lint}'
+        f'Composition "{name_of(obj)}", {lint}'
         for obj in objects
         if obj["kind"] == "Composition" and isinstance(obj.get("spec"), dict)
         for lint in field_lints(obj["spec"], schemas.find)

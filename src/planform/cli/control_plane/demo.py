@@ -138,7 +138,7 @@ async def _roll_out(client: Client, before: Trees) -> None:
 async def _numbers(client: Client) -> dict[str, int]:
     """The number of each composition revision."""
     listed = await client.list(COMPOSITION_REVISION)
-    return {each["metadata"]["name"]: each["spec"]["revision"] for each in listed.items}
+    return {name_of(each): each["spec"]["revision"] for each in listed.items}
 
 
 def _is_ready(tree: Node) -> bool:

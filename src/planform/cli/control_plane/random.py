@@ -82,12 +82,11 @@ def rotate(
         done = []
         for kind, xr in _chosen(await _xrs(connected), xrs, namespace, ring):
             mark = {"metadata": {"annotations": {MARK: f"{ring.current}/{uuid.uuid4()}"}}}
-            metadata = xr["metadata"]
             await connected.client.patch(
                 kind,
-                metadata["name"],
+                name_of(xr),
                 Patch(PatchType.MERGE, mark),
-                namespace=metadata.get("namespace", ""),
+                namespace=namespace_of(xr),
                 manager=MANAGER,
             )
             done.append({**_named(kind, xr), "madeWith": ring.current})
@@ -149,5 +148,4 @@ async def _ring(connected: Connected, namespace: str) -> Keyring:
 
 
 def _named(kind: GroupVersionKind, xr: Object) -> dict[str, Any]:
-    metadata = xr["metadata"]
-    return {"kind": kind.kind, "namespace": metadata.get("namespace", ""), "name": metadata["name"]}
+    return {"kind": kind.kind, "namespace": namespace_of(xr), "name": name_of(xr)}

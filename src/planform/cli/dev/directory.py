@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from planform.api.kinds import Object, gvk_of
+from planform.api.metadata import name_of, namespace_of
 from planform.apimachinery import yaml_loader
 from planform.apimachinery.yaml_loader import YamlError
 from planform.cli.dev.excerpts import Problem, excerpt
@@ -47,8 +48,8 @@ class Document:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        metadata, gvk = self.object["metadata"], gvk_of(self.object)
-        return gvk.group, gvk.kind, str(metadata.get("namespace") or ""), str(metadata["name"])
+        gvk = gvk_of(self.object)
+        return gvk.group, gvk.kind, namespace_of(self.object), name_of(self.object)
 
 
 @dataclass
@@ -127,7 +128,7 @@ def _source(document: Any, path: Path, problems: list[Problem]) -> Iterator[Sour
     if document.get("kind") != "Function":
         return
     home = path.parent.parent if path.parent.name == "package" else path.parent
-    name = str((document.get("metadata") or {}).get("name") or home.name)
+    name = str(name_of(document) or home.name)
     entry = next((home / each for each in ENTRIES if (home / each).is_file()), None)
     if entry is None:
         problems.append(Problem(f'function "{name}" has no {" or ".join(ENTRIES)} beside its package', path))

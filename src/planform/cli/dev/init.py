@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from planform.api.metadata import name_of
 from planform.cli.compositions.render_inputs import read_documents
 from planform.cli.dev.platform import example_of, platform
 from planform.cli.output import say
@@ -30,7 +31,7 @@ def init(directory: Path, kind: str, group: str, example: Path | None) -> None:
         raise UsageError(f"{directory} is not empty", hint="choose another directory")
     if example is not None:
         found = read_documents(example)
-        if len(found) != 1 or not found[0]["metadata"].get("name"):
+        if len(found) != 1 or not name_of(found[0]):
             raise UsageError(f"{example} must hold one XR with a name", hint="the XRD is drafted from it")
         [xr] = found
     else:

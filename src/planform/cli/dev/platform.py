@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from planform.api.kinds import Object
+from planform.api.metadata import name_of
 from planform.apimachinery import yaml_loader
 from planform.cli.compositions.inference import composition_for, xrd_from
 from planform.cli.functions.scaffold import PROJECT, check_function_name
@@ -121,7 +122,7 @@ def platform(name: str, example: Object | None = None) -> dict[str, str]:
         "article": "an" if kind[0] in "AEIOU" else "a",
         "directory": directory,
         "function": function,
-        "example": xr["metadata"]["name"],
+        "example": name_of(xr),
         "namespace": "" if namespaced else '\n        "metadata": {"namespace": "default"},',
         "xr": repr({"spec": xr.get("spec") or {}}),
         "data": repr(scalars),
@@ -130,7 +131,7 @@ def platform(name: str, example: Object | None = None) -> dict[str, str]:
     return {
         "apis/xrd.yaml": yaml_loader.dump(xrd),
         "apis/composition.yaml": yaml_loader.dump(composition),
-        f"examples/{xr['metadata']['name']}.yaml": yaml_loader.dump(xr),
+        f"examples/{name_of(xr)}.yaml": yaml_loader.dump(xr),
         f"{home}/function.py": _FUNCTION.format(**words),
         f"{home}/tests/test_function.py": _FUNCTION_TEST.format(**words),
         f"{home}/package/crossplane.yaml": _META.format(**words),
@@ -148,7 +149,7 @@ def _test(xr: Object, directory: str, scalars: dict[str, str]) -> Object:
         "apiVersion": "test.planform.dev/v1alpha1",
         "kind": "CompositionTest",
         "common": {
-            "xr": f"../examples/{xr['metadata']['name']}.yaml",
+            "xr": f"../examples/{name_of(xr)}.yaml",
             "composition": "../apis/composition.yaml",
             "function": {function: f"../functions/{directory}/function.py"},
         },

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
+from planform.api.metadata import name_of, namespace_of
 from planform.cli.dev.debugging import patient
 from planform.cli.dev.directory import Contents, Document, Source, Stamps, read_contents, stamps
 from planform.cli.dev.effects import changes, objects_of
@@ -135,7 +136,7 @@ class Session:
 
     async def _apply(self, contents: Contents) -> None:
         wanted: dict[Key, tuple[Document, Object]] = {}
-        written = {each.object["metadata"]["name"]: each for each in contents.documents if _is_function(each.object)}
+        written = {name_of(each.object): each for each in contents.documents if _is_function(each.object)}
         for source in contents.functions:
             if address := self._sources.addresses.get(source.name):
                 document = written.pop(source.name, None)
@@ -145,7 +146,7 @@ class Session:
         local = frozenset(source.name for source in contents.functions)
         for document in contents.documents:
             obj = document.object
-            if _is_function(obj) and obj["metadata"]["name"] in local:
+            if _is_function(obj) and name_of(obj) in local:
                 continue
             if self._debug and obj["kind"] == "Composition":
                 obj = patient(obj, local)
@@ -171,7 +172,7 @@ class Session:
                 await self._namespace(obj["metadata"].setdefault("namespace", _NAMESPACE))
             await self._client.apply(obj, manager=MANAGER, force=True)
         except PlanformError as error:
-            shown = f"{obj['kind']}/{obj['metadata']['name']}: {error.message}"
+            shown = f"{obj['kind']}/{name_of(obj)}: {error.message}"
             return at_field(shown, document.file, document.number)
         return None
 
@@ -199,11 +200,11 @@ class Session:
         try:
             kind = await self._client.kind(gvk_of(obj))
             namespace = obj["metadata"].get("namespace", _NAMESPACE) if kind.namespaced else ""
-            await self._client.delete(kind.gvk, obj["metadata"]["name"], namespace=namespace)
+            await self._client.delete(kind.gvk, name_of(obj), namespace=namespace)
         except NotFound:
             pass
         except PlanformError as error:
-            self._problems.append(Problem(f"{obj['kind']}/{obj['metadata']['name']}: {error.message}", document.file))
+            self._problems.append(Problem(f"{obj['kind']}/{name_of(obj)}: {error.message}", document.file))
 
     # -- what becomes of it
 
@@ -289,8 +290,7 @@ def examples(objects: Iterable[Object]) -> list[Object]:
 
 
 def _target(obj: Object) -> Target:
-    metadata = obj["metadata"]
-    return Target(gvk_of(obj), str(metadata.get("namespace") or _NAMESPACE), metadata["name"])
+    return Target(gvk_of(obj), str(namespace_of(obj) or _NAMESPACE), name_of(obj))
 
 
 def _is_function(obj: Object) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planform.api.metadata import name_of, namespace_of
 from planform.cli.cluster.install import NAMESPACE
 from planform.cli.connection import Connected, connection_options, hush_warnings, run
 from planform.cli.output import output_option, say, write_data
@@ -192,8 +193,7 @@ def certificates_in(secrets: Iterable[Object]) -> dict[str, datetime]:
             parsed = x509.load_pem_x509_certificate(base64.b64decode(pem))
         except (ValueError, binascii.Error):
             continue
-        metadata = secret["metadata"]
-        ends[f"{metadata['namespace']}/{metadata['name']}"] = parsed.not_valid_after_utc
+        ends[f"{namespace_of(secret)}/{name_of(secret)}"] = parsed.not_valid_after_utc
     return ends
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from planform.api.annotations import is_paused
 from planform.api.conditions import condition_message, condition_reason, condition_status
 from planform.api.kinds import Object, gvk_of
-from planform.api.metadata import finalizers_of, labels_of, name_of, namespace_of
+from planform.api.metadata import deleted_at, finalizers_of, labels_of, name_of, namespace_of
 from planform.api.names import (
     BLUEPRINT,
     BLUEPRINTS_GROUP,
@@ -190,13 +190,12 @@ def _blueprints(patient: Patient) -> Iterator[Finding]:
 
 def _lingering(patient: Patient) -> Iterator[Finding]:
     for obj in patient.objects:
-        metadata = obj["metadata"]
-        since = _moment(metadata.get("deletionTimestamp"))
+        since = _moment(deleted_at(obj))
         if since is None or patient.now < since + LINGERS:
             continue
-        finalizers = ", ".join(metadata.get("finalizers") or ()) or "none"
-        message = f"is being deleted since {metadata['deletionTimestamp']}; finalizers: {finalizers}"
-        held = tuple(f"{each}: {holder(each)}" for each in metadata.get("finalizers") or ())
+        finalizers = ", ".join(finalizers_of(obj)) or "none"
+        message = f"is being deleted since {deleted_at(obj)}; finalizers: {finalizers}"
+        held = tuple(f"{each}: {holder(each)}" for each in finalizers_of(obj))
         yield Finding("stuck", "finalizer", named(obj), message, _finalizer_hint(obj), held)
 
 
@@ -251,7 +250,7 @@ def _instances(patient: Patient) -> Iterator[Finding]:
             continue
         for type_ in ("Synced", "Ready"):
             if condition_status(obj, type_) not in ("True", ""):
-                where = f" -n {namespace_of(obj)}" if obj["metadata"].get("namespace") else ""
+                where = f" -n {namespace_of(obj)}" if namespace_of(obj) else ""
                 hint = f"planform trace {obj['kind'].lower()} {name_of(obj)}{where}"
                 message = f"is not {type_}{_why(obj, type_)}"
                 yield Finding("stuck", f"not-{type_.lower()}", named(obj), message, hint, tuple(status_problems(obj)))
@@ -299,9 +298,9 @@ def _certificates(patient: Patient) -> Iterator[Finding]:
 
 def named(obj: Mapping[str, Any]) -> str:
     """As people name an object: `XApp.example.org web` or `App.example.org team/web`."""
-    kind, metadata = gvk_of(obj), obj["metadata"]
-    place = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
-    return f"{kind.kind}{f'.{kind.group}' if kind.group else ''} {place}{metadata.get('name')}"
+    kind = gvk_of(obj)
+    place = f"{namespace_of(obj)}/" if namespace_of(obj) else ""
+    return f"{kind.kind}{f'.{kind.group}' if kind.group else ''} {place}{name_of(obj)}"
 
 
 def _why(obj: Mapping[str, Any], type_: str) -> str:

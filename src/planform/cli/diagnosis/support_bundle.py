@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from planform.api.kinds import Object
+from planform.api.metadata import name_of, namespace_of
 from planform.apimachinery import yaml_loader
 from planform.errors import UsageError
 from planform.journal.masking import RunMask
@@ -75,10 +76,9 @@ def _values(secrets: Iterable[Object]) -> Iterator[bytes]:
 
 
 def _keys_only(secret: Object) -> Object:
-    metadata = secret["metadata"]
     return {
-        "namespace": metadata.get("namespace"),
-        "name": metadata["name"],
+        "namespace": namespace_of(secret),
+        "name": name_of(secret),
         "type": secret.get("type"),
         "keys": sorted(secret.get("data") or {}),
     }

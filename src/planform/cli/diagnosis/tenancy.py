@@ -69,8 +69,7 @@ def _rules_of(binding: Object, rbac: Sequence[Object]) -> list[Mapping[str, Any]
     ref, namespace = binding.get("roleRef") or {}, namespace_of(binding)
     roles = [each for each in rbac if each["kind"] == ref.get("kind")]
     for role in roles:
-        metadata = role["metadata"]
-        if metadata["name"] != ref.get("name") or (metadata.get("namespace") or "") not in ("", namespace):
+        if name_of(role) != ref.get("name") or namespace_of(role) not in ("", namespace):
             continue
         selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
         gathered = [each for each in roles if any(_selects(one, each) for one in selectors)]

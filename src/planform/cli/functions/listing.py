@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from planform.api.kinds import GroupVersionKind, Object
-from planform.api.metadata import label, name_of
+from planform.api.metadata import label, labels_of, name_of
 from planform.api.names import FUNCTION, FUNCTION_REVISION, PACKAGE_LABEL
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.output import output_option, say, table, write_data
@@ -122,20 +122,20 @@ def _function(
 
 
 def _revision(revision: Object, current: set[str]) -> dict[str, Any]:
-    metadata, spec, status = revision["metadata"], revision["spec"], revision.get("status") or {}
+    spec, status = revision["spec"], revision.get("status") or {}
     conditions = _conditions(status)
     healthy = [
         each for type_ in ("RevisionHealthy", "RuntimeHealthy") if (each := _status_of(conditions, type_)) is not None
     ]
     return {
-        "name": metadata["name"],
+        "name": name_of(revision),
         "number": spec.get("revision"),
         "state": spec.get("desiredState"),
-        "current": metadata["name"] in current,
+        "current": name_of(revision) in current,
         "healthy": all(healthy) if healthy else None,
         "endpoint": status.get("endpoint") or "",
         "image": spec.get("image") or "",
-        "labels": metadata.get("labels") or {},
+        "labels": labels_of(revision),
     }
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from planform.api.annotations import annotations_of
 from planform.api.kinds import Object
 from planform.api.metadata import labels_of, name_of
 from planform.builtin import find_builtin
@@ -95,10 +96,10 @@ def as_any_revision(function: LocalFunction) -> LocalFunction:
 
 def _labels(name: str, document: Object) -> dict[str, str]:
     """What the revision that this package makes has in a control plane."""
-    metadata, spec = document["metadata"], document.get("spec") or {}
+    spec = document.get("spec") or {}
     if document["kind"] == "FunctionRevision":
-        return dict(metadata.get("labels") or {})
-    copied = copied_labels(spec.get("commonLabels") or {}, metadata.get("labels") or {})
+        return dict(labels_of(document))
+    copied = copied_labels(spec.get("commonLabels") or {}, labels_of(document))
     return {**copied, **system_labels(name, str(spec.get("package") or ""))}
 
 
@@ -110,9 +111,9 @@ def _function_name(document: Object) -> str:
 
 
 def _from_document(name: str, document: Object, extra: Mapping[str, str]) -> LocalFunction:
-    metadata, spec = document["metadata"], document.get("spec") or {}
-    annotations = {**(metadata.get("annotations") or {}), **extra}
-    revision = metadata["name"] if document["kind"] == "FunctionRevision" else ""
+    spec = document.get("spec") or {}
+    annotations = {**annotations_of(document), **extra}
+    revision = name_of(document) if document["kind"] == "FunctionRevision" else ""
     labels, number = _labels(name, document), int(spec.get("revision") or 1)
     more: dict[str, Any] = {"revision": revision, "labels": labels, "number": number}
     runtime = annotations.get(_RUNTIME, "")

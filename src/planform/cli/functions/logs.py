@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import orjson
 
+from planform.api.metadata import name_of
 from planform.api.names import FUNCTION_REVISION, PACKAGE_LABEL
 from planform.cli import completing
 from planform.cli.connection import Connected, connection_options, run
@@ -51,7 +52,7 @@ def logs(
 
     async def find(connected: Connected) -> str:
         found = (await connected.client.list(FUNCTION_REVISION, labels=f"{PACKAGE_LABEL}={name}")).items
-        return str(choose(name, found, revision)["metadata"]["name"])
+        return name_of(choose(name, found, revision))
 
     chosen = run(kubeconfig, context, find)
     path = log_file(logs_directory(data or data_directory(kubeconfig)), chosen)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from planform.api.kinds import GroupVersionKind, Kind, Object, gvk_of
-from planform.api.metadata import name_of, resource_version_of, uid_of
+from planform.api.metadata import name_of, namespace_of, resource_version_of, uid_of
 from planform.api.names import EVENT
 from planform.cli import completing
 from planform.cli.connection import MANAGER, Connected, connection_options, run
@@ -63,7 +63,7 @@ def apply(
             shown = f"{obj.get('kind')}/{name_of(obj)}"
             try:
                 kind = await _served(connected, gvk_of(obj), patient=defining)
-                if kind.namespaced and not obj["metadata"].get("namespace"):
+                if kind.namespaced and not namespace_of(obj):
                     obj["metadata"]["namespace"] = namespace or connected.namespace
                 before = await _present(connected, kind, obj)
                 applied = await connected.client.apply(
@@ -168,7 +168,7 @@ def delete(
                 if not ignore_not_found:
                     failures.append(_about(f"{obj['kind']}/{name_of(obj)}", error))
                 continue
-            place = obj["metadata"].get("namespace") or namespace or connected.namespace
+            place = namespace_of(obj) or namespace or connected.namespace
             targets.append((kind, place if kind.namespaced else "", name_of(obj)))
         for word in words:
             kind = await connected.find_kind(word)
@@ -267,9 +267,8 @@ async def _served(connected: Connected, wanted: GroupVersionKind, *, patient: bo
 
 async def _present(connected: Connected, kind: Kind, obj: Object) -> Object | None:
     """What is there before an apply."""
-    metadata = obj["metadata"]
     try:
-        return await connected.client.get(kind.gvk, metadata["name"], namespace=metadata.get("namespace", ""))
+        return await connected.client.get(kind.gvk, name_of(obj), namespace=namespace_of(obj))
     except NotFound:
         return None
 

@@ -188,7 +188,7 @@ def diff(files: Sequence[str], namespace: str, field_manager: str, kubeconfig: P
         different = False
         for obj in objects:
             kind = await connected.client.kind(gvk_of(obj))
-            if kind.namespaced and not obj["metadata"].get("namespace"):
+            if kind.namespaced and not namespace_of(obj):
                 obj["metadata"]["namespace"] = namespace or connected.namespace
             place = namespace_of(obj)
             try:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from planform.api.kinds import Object
+from planform.api.metadata import name_of, namespace_of, uid_of
 from planform.cli import completing
 from planform.cli.connection import Connected, connection_options, run
 from planform.cli.objects.problems import problems_of
@@ -91,7 +92,7 @@ def explain_run(
     async def act(connected: Connected) -> Run | list[RunSummary]:
         obj = await _object(connected, word, namespace, name)
         now.extend(problems_of(obj, SystemClock().now()))
-        uid = obj["metadata"]["uid"]
+        uid = uid_of(obj)
         if listing:
             return read_summaries(await _get(connected, obj, f"{PATH}/{uid}", limit=str(MAX)))
         try:
@@ -123,7 +124,7 @@ async def _object(connected: Connected, word: str, namespace: str, name: str) ->
 
 
 async def _get(connected: Connected, obj: Object, path: str, **query: str) -> bytes:
-    name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+    name, namespace = name_of(obj), namespace_of(obj)
     try:
         return await connected.ask_control_plane(path, namespace=namespace, **query)
     except NotFound as error:

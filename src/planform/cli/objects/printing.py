@@ -76,7 +76,7 @@ def sort_key(path: str) -> Callable[[Object], tuple[int, Any]]:
     return key
 
 
-def labels_of(obj: Object) -> str:
+def shown_labels(obj: Object) -> str:
     """`a=1,b=2`, in order."""
     labels = metadata.labels_of(obj)
     return ",".join(f"{name}={labels[name]}" for name in sorted(labels)) or "<none>"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from planform.api.metadata import deleted_at, finalizers_of, is_deleted
 from planform.api.names import (
     ACTION_SET_FINALIZER,
     CLAIM_FINALIZER,
@@ -78,13 +79,12 @@ def running_call(obj: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 def deletion(obj: Mapping[str, Any], now: datetime) -> Iterator[str]:
     """Since when it is being deleted, and who holds that up."""
-    metadata = obj.get("metadata") or {}
-    if not metadata.get("deletionTimestamp"):
+    if not is_deleted(obj):
         return
-    since = _moment(metadata["deletionTimestamp"])
+    since = _moment(deleted_at(obj))
     # of a pod the timestamp is when its time will be over
     waited = f" for {age(since, now)}" if since is not None and since <= now else ""
-    held = [*(metadata.get("finalizers") or ()), *((obj.get("spec") or {}).get("finalizers") or ())]
+    held = [*finalizers_of(obj), *((obj.get("spec") or {}).get("finalizers") or ())]
     if not held:
         yield f"being deleted{waited}; no finalizer holds it"
     for finalizer in held:

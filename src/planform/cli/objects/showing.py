@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from planform.api.kinds import Kind, Object
-from planform.api.metadata import name_of
+from planform.api.metadata import labels_of, name_of, namespace_of
 from planform.cli.connection import Connected
-from planform.cli.objects.printing import labels_of, printed, sort_key
+from planform.cli.objects.printing import printed, shown_labels, sort_key
 from planform.cli.output import say, table, write_data
 
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -90,10 +90,10 @@ async def show_tables(
     ]
     shown = [
         [
-            *([row["object"]["metadata"].get("namespace", "")] if spaced else []),
+            *([namespace_of(row["object"])] if spaced else []),
             *(row["cells"][index] for index, _ in columns),
-            *((row["object"]["metadata"].get("labels") or {}).get(label, "") for label in label_columns),
-            *([labels_of(row["object"])] if show_labels else []),
+            *(labels_of(row["object"]).get(label, "") for label in label_columns),
+            *([shown_labels(row["object"])] if show_labels else []),
         ]
         for row in rows
     ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planform.api.kinds import Object
+from planform.api.metadata import generation_of
 from planform.cli.objects.problems import problems_of
 from planform.clock import SystemClock
 from planform.errors import PlanformError, UsageError
@@ -68,7 +69,7 @@ def _condition(obj: Object | None, name: str, status: str) -> bool:
     for condition in ((obj or {}).get("status") or {}).get("conditions") or ():
         if str(condition.get("type", "")).lower() == name.lower():
             observed = condition.get("observedGeneration")
-            if observed is not None and observed < (obj or {})["metadata"].get("generation", 0):
+            if observed is not None and observed < generation_of(obj):
                 return False
             return str(condition.get("status", "")).lower() == status.lower()
     return False

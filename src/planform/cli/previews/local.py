@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from planform.api.kinds import GroupVersionKind, Object
+from planform.api.metadata import name_of
 from planform.api.names import COMPOSITION, COMPOSITION_REVISION, FUNCTION
 from planform.api.previews import PreviewSpec
 from planform.cli.functions.local import LocalFunction, functions_from, running, used_by
@@ -93,7 +94,7 @@ async def _functions(
     changed = [each for each in spec.change.manifests or () if each.get("kind") == FUNCTION.kind]
     compositions = [*await _listed(client, COMPOSITION_REVISION, notes), *await _listed(client, COMPOSITION, notes)]
     compositions += [each for each in spec.change.manifests or () if each.get("kind") == COMPOSITION.kind]
-    live = _known([each for each in installed if each["metadata"]["name"] not in named], overrides, notes)
+    live = _known([each for each in installed if name_of(each) not in named], overrides, notes)
     used = used_by(compositions, live)
     candidates = [
         each
@@ -125,7 +126,7 @@ def _known(documents: Sequence[Object], overrides: Sequence[str], notes: list[st
         try:
             found += functions_from([document], ())
         except PlanformError as error:
-            notes.append(f'function "{document["metadata"]["name"]}" cannot be run here: {error}')
+            notes.append(f'function "{name_of(document)}" cannot be run here: {error}')
     return found
 
 

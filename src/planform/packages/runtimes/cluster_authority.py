@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from planform.api.kinds import Object
+from planform.api.metadata import resource_version_of, uid_of
 from planform.api.names import SECRET
 from planform.client.protocol import Client, Patch, PatchType
 from planform.clock import Clock
@@ -150,8 +151,7 @@ class ClusterAuthority:
                     continue
             if await is_good(present.get("data") or {}):
                 return present
-            metadata = present["metadata"]
-            guarded = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+            guarded = {"uid": uid_of(present), "resourceVersion": resource_version_of(present)}
             patch = Patch(PatchType.MERGE, {"metadata": guarded, "data": await make()})
             return await self._client.patch(SECRET, name, patch, namespace=self._namespace, manager=self._manager)
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, Self
 
 from planform.api.annotations import annotations_of
 from planform.api.kinds import GroupVersionKind, Object, gvk_of
-from planform.api.metadata import labels_of, name_of, resource_version_of
+from planform.api.metadata import labels_of, name_of, resource_version_of, uid_of
 from planform.api.names import SECRET, SYSTEM_NAMESPACE
 from planform.client.informer import InformerEvent, ObjectKey, version_number
 from planform.client.protocol import Client, Propagation
@@ -349,11 +349,11 @@ class KubernetesHost:
 
     async def _apply(self, known: _Known, wanted: Object) -> None:
         """Write an object unless it is there, as it was applied, and nobody has changed that."""
-        obj, metadata = stamped(wanted), wanted["metadata"]
+        obj = stamped(wanted)
         digest = annotations_of(obj)[APPLIED_ANNOTATION]
-        key = gvk_of(obj), str(metadata["name"])
+        key = gvk_of(obj), name_of(wanted)
         present = known.objects.get(key)
-        if REVISION_LABEL not in metadata["labels"]:  # shared by revisions, and so not watched
+        if REVISION_LABEL not in labels_of(wanted):  # shared by revisions, and so not watched
             present = await self._read(*key)
         if present is not None:
             state = digest, present["metadata"].get("generation")
@@ -377,7 +377,7 @@ class KubernetesHost:
         if known.objects and (known.calls or quiet > 0) and now < known.released_at + self._draining.max_seconds:
             return Result(requeue_after=max(quiet, 0.1))
         for kind, name in sorted(known.objects, key=lambda each: KINDS.index(each[0])):
-            uid = known.objects[kind, name]["metadata"]["uid"]
+            uid = uid_of(known.objects[kind, name])
             try:
                 await self._client.delete(
                     kind, name, namespace=self.namespace, uid=uid, propagation=Propagation.BACKGROUND
