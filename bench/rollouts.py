@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import orjson
 from tests.controllers.composing import Platform, a_platform, config_map, from_xr, templates
 from tests.harness.contexts import embedded_context
 from tests.rollouts.rolling import act, bad, policy, rollouts
@@ -24,7 +25,8 @@ from planform.api.kinds import GroupVersionKind, Object, gvk
 from planform.api.names import ROLLOUT, ROLLOUT_ACTION
 
 CONFIG_MAP = gvk("v1", "ConfigMap")
-REST_SECONDS = 10.0
+REST_SECONDS = 60.0
+MAX_ROLLOUT_BYTES = 64 * 1024
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,10 +34,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=1000, help="XRs")
     parser.add_argument("--quick", action="store_true", help="60 XRs")
     options = parser.parse_args(arguments)
-    return asyncio.run(_run(60 if options.quick else options.count))
+    return asyncio.run(_run(60, rest=10.0) if options.quick else _run(options.count, rest=REST_SECONDS))
 
 
-async def _run(count: int) -> int:
+async def _run(count: int, *, rest: float) -> int:
     report = Report(f"Rollouts of {count} XRs")
     async with embedded_context() as context, a_platform(context, "bench") as platform:
         await platform.compose(*_steps("1"))
@@ -60,18 +62,17 @@ async def _run(count: int) -> int:
         await _until(_phase(platform, "Undone"))
         report.at_most(f"undo of {count} moved XRs", time.perf_counter() - started, max(15.0 * count / 1000, 2.0), "s")
 
-        await policy(
-            platform, waves=[{"name": "some", "max": min(100, count // 2), "soak": "1h"}], concurrency=max(50, count)
-        )
-        some = min(100, count // 2)
-        await platform.compose(*_steps("4"))
-        await _until(_soaking(platform))
-        [*_, running] = await rollouts(platform)
-        started = time.perf_counter()
-        await act(platform, running, "Abort")
-        await _until(_phase(platform, "Aborted"))
-        await _all_say(platform, count, "2")
-        report.at_most(f"abort with {some} moved XRs", time.perf_counter() - started, 2.0, "s")
+        for some, bar in ((count, max(15.0 * count / 1000, 2.0)), (min(100, count // 2), 2.0)):
+            await policy(platform, waves=[{"name": "some", "max": some, "soak": "1h"}], concurrency=max(50, count))
+            await platform.compose(*_steps(f"{some} moved"))
+            await _until(_soaking(platform))
+            [*_, running] = await rollouts(platform)
+            assert running["status"]["counts"]["target"] == some, running["status"]["counts"]
+            started = time.perf_counter()
+            await act(platform, running, "Abort")
+            await _until(_phase(platform, "Aborted"))
+            await _all_say(platform, count, "2")
+            report.at_most(f"abort with {some} moved XRs", time.perf_counter() - started, bar, "s")
 
         failing = _first_failure(platform)
         await platform.compose(bad())
@@ -83,8 +84,10 @@ async def _run(count: int) -> int:
 
         report.note(f"nothing is written any more {await _quiet(platform):.0f} s after the last XR was back")
         before = await _versions(platform)
-        await asyncio.sleep(REST_SECONDS)
-        report.at_most(f"writes at rest in {REST_SECONDS:g} s", await _versions(platform) - before, 0, "writes")
+        await asyncio.sleep(rest)
+        largest = max(len(orjson.dumps(each)) for each in await rollouts(platform))
+        report.at_most("the largest Rollout object", largest, MAX_ROLLOUT_BYTES, "bytes")
+        report.at_most(f"writes at rest in {rest:g} s", await _versions(platform) - before, 0, "writes")
     return 1 if report.failures else 0
 
 
