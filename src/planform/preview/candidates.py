@@ -18,6 +18,7 @@ from planform.pipeline.modes import pipeline_of
 from planform.pipeline.pipeline import StepResolver
 from planform.pipeline.random_keys import MANAGER as RANDOM_KEYS_MANAGER
 from planform.pipeline.steps import Step, parse_pipeline
+from planform.preview.dry_runs import DryRuns
 from planform.preview.overlay import Place, place_of
 from planform.preview.schema_changes import readers, removed_paths
 from planform.preview.sides import Side, composed_type
@@ -67,7 +68,7 @@ class Reach:
 
 
 async def candidate_of(
-    change: PreviewedChange, baseline: Side, live: Client, functions: Functions, stack: AsyncExitStack
+    change: PreviewedChange, baseline: Side, live: DryRuns, functions: Functions, stack: AsyncExitStack
 ) -> tuple[Side, Reach]:
     """The candidate side. Raises UsageError, BadRequest or NotFound for a change that makes no sense.
 
@@ -124,7 +125,7 @@ def change_digest(change: PreviewedChange) -> str:
     return f"sha256:{digest_of([*parts, *named]).hex()}"
 
 
-async def _add(manifest: Object, side: Side, reach: Reach, live: Client, packages: dict[str, str]) -> None:
+async def _add(manifest: Object, side: Side, reach: Reach, live: DryRuns, packages: dict[str, str]) -> None:
     kind, name = gvk_of(manifest), manifest["metadata"]["name"]
     if (kind.group, kind.kind) == (EXTENSIONS_GROUP, COMPOSITION.kind):
         composition = await _as_stored(manifest, side, reach, live)
@@ -152,14 +153,14 @@ async def _add(manifest: Object, side: Side, reach: Reach, live: Client, package
         reach.others.append(f"{kind.kind} {name}")
 
 
-async def _as_stored(manifest: Object, side: Side, reach: Reach, live: Client) -> Object:
+async def _as_stored(manifest: Object, side: Side, reach: Reach, live: DryRuns) -> Object:
     """What the API server would store. One that refuses it is remembered, and the manifest goes on as it is."""
     try:
-        found = await _found(manifest, live)
+        found = await _found(manifest, live.client)
         if found is not None and gvk_of(manifest).group == EXTENSIONS_GROUP:
             # An apply by another manager would leave what the manifest no longer has.
-            return await live.update(_replaced(found, manifest), manager=MANAGER, dry_run=True)
-        return await live.apply(manifest, manager=_applier(found), force=True, dry_run=True)
+            return await live.update(_replaced(found, manifest), manager=MANAGER)
+        return await live.apply(manifest, manager=_applier(found))
     except (Forbidden, NotFound) as error:
         if isinstance(error, Forbidden):
             reach.findings.append(

@@ -18,8 +18,10 @@ from planform.pipeline.pipeline import ReadSettings
 from planform.pipeline.running import Pipelines
 from planform.preview.candidates import Functions, candidate_of
 from planform.preview.classes import Classes, XrResult
+from planform.preview.dry_runs import DryRuns
 from planform.preview.patience import PatientRunner
 from planform.preview.previewing import Previewer
+from planform.preview.schema_applies import SchemaApplies
 from planform.preview.side_runs import RunWith
 from planform.preview.sides import live_side
 from planform.xrs.index import Definition
@@ -65,18 +67,21 @@ async def open_previewer(
     pipelines: Pipelines,
     features: FeatureGates,
     dry_run: bool = True,
+    ask_first: bool = False,
 ) -> AsyncIterator[Previewer]:
     """Both sides of a change; functions that only the candidate calls run while the block does."""
     async with AsyncExitStack() as stack:
+        dry_runs = DryRuns(client, ask_first=ask_first)
         baseline = await live_side(client, functions.resolver())
-        candidate, reach = await candidate_of(spec.change, baseline, client, functions, stack)
+        candidate, reach = await candidate_of(spec.change, baseline, dry_runs, functions, stack)
         reads = ReadSettings(
             deny_by_default=features.enabled("DenyExtraResourcesByDefault"),
             requirements_enabled=features.enabled("CompositionFunctionsExtraResources"),
             confined_to="-" if features.enabled("ConfineNamespacedReads") else "",
         )
         around = RunWith(
-            live=client,
+            dry_runs=dry_runs,
+            schemas=SchemaApplies(client),
             pipelines=pipelines,
             reads=reads,
             runner=PatientRunner(pipelines.runner),

@@ -15,7 +15,6 @@ from planform.api.conditions import XrCondition, set_conditions
 from planform.api.kinds import Object, gvk_of
 from planform.api.names import COMPOSITE_MANAGER
 from planform.api.xr import Style
-from planform.client.protocol import Client
 from planform.clock import timestamp
 from planform.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound, PlanformError
 from planform.functions.cache import ResponseCache
@@ -23,8 +22,10 @@ from planform.functions.runner import CredentialSource, FunctionRunner
 from planform.pipeline.pipeline import PipelineOutcome, ReadSettings, run_pipeline
 from planform.pipeline.plan import Composed, Plan, plan
 from planform.pipeline.running import ClientReader, Pipelines, SecretCredentials
+from planform.preview.dry_runs import DryRuns
 from planform.preview.field_diffs import content_of, field_changes
 from planform.preview.overlay import OverlayClient, assumed_uid, place_of
+from planform.preview.schema_applies import SchemaApplies
 from planform.preview.sides import Choice, Side
 from planform.reconcile.writes import upon
 from planform.xrs.budget import DeletionBudgetExceeded, check_budget
@@ -43,7 +44,8 @@ _NOT_DRY: Final = ("dryRun", "dry run", "dry-run", "side effects")
 class RunWith:
     """What runs of both sides share."""
 
-    live: Client
+    dry_runs: DryRuns
+    schemas: SchemaApplies
     pipelines: Pipelines
     reads: ReadSettings
     runner: FunctionRunner
@@ -128,7 +130,7 @@ async def _check_status(run: SideRun, xr: Object, around: RunWith, client: Overl
     names = {name: xr["metadata"][name] for name in ("name", "namespace") if xr["metadata"].get(name)}
     body = {"apiVersion": xr["apiVersion"], "kind": xr["kind"], "metadata": names, "status": run.status}
     try:
-        await around.live.apply(body, manager=COMPOSITE_MANAGER, force=True, subresource="status", dry_run=True)
+        await around.dry_runs.apply(body, manager=COMPOSITE_MANAGER, subresource="status")
     except NotFound:
         return  # an XR that only the overlay has
     except ApiError as error:
@@ -265,9 +267,7 @@ async def _dry_run(
     if not reason:
         try:
             # The manager is the reconcile's own, so that fields it no longer wants go.
-            return await around.live.apply(
-                upon(there, wanted), manager=composed_manager(run.xr), force=True, dry_run=True
-            )
+            return await around.dry_runs.apply(upon(there, wanted), manager=composed_manager(run.xr))
         except (Forbidden, BadRequest) as error:
             reason = _is_about_dry_runs(error)
             if not reason:
@@ -277,7 +277,10 @@ async def _dry_run(
             if not reason:
                 raise
     run.unchecked[composed.key] = reason
-    result: Object = _merged(there or {}, wanted)
+    by_schema = None
+    if not client.serves(gvk_of(wanted)):
+        by_schema = await around.schemas.apply(upon(there, wanted), there, manager=composed_manager(run.xr))
+    result: Object = _merged(there or {}, wanted) if by_schema is None else by_schema
     return result
 
 
@@ -292,8 +295,8 @@ def _undryable(wanted: Object, client: OverlayClient, around: RunWith) -> str:
 def _is_about_dry_runs(error: PlanformError) -> str:
     """Why no dry run was made of it; empty if it was, and was refused."""
     text = str(error)
-    if isinstance(error, Forbidden) and "cannot patch" in text:
-        return "you may not patch it, which a dry run needs"
+    if isinstance(error, Forbidden) and any(word in text for word in ("cannot patch", "cannot create resource")):
+        return "you may not write it, which a dry run needs"
     if isinstance(error, BadRequest) and any(word in text for word in _NOT_DRY):
         return "an admission webhook has side effects"
     return ""

@@ -72,6 +72,7 @@ async def preview_here(
             pipelines=pipelines,
             features=FeatureGates({}),
             dry_run=dry_run,
+            ask_first=True,
         ) as previewer,
     ):
 
