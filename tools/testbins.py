@@ -281,6 +281,26 @@ def from_go_provider(module: str, version: str, name: str) -> Recipe:
     return recipe
 
 
+def from_crossplane(name: str) -> Recipe:
+    """Build Crossplane itself, and `NAME-tree`, which prints a tar of the CRDs that it installs.
+
+    Its own go.mod takes its types from a directory of its repository; they are a module of the same version.
+    """
+
+    def recipe(workshop: Workshop, out: Path) -> str:
+        go = Go.find(workshop)
+        module = "github.com/crossplane/crossplane"
+        source = go.download(f"{module}/v2", CROSSPLANE)
+        requires = f"(\n{module}/v2 v{CROSSPLANE}\n{module}/apis/v2 v{CROSSPLANE}\n)"
+        go.write_module(requires=requires, language=source.language, replaces={})
+        version = f"-X github.com/crossplane/crossplane-runtime/v2/pkg/version.version=v{CROSSPLANE}"
+        go.build([f"{module}/v2/cmd/crossplane"], version, out / name)
+        _publish_tree(workshop, source.directory, ("cluster/crds",), out / f"{name}-tree")
+        return f"go {module}/v2/cmd/crossplane@v{CROSSPLANE}"
+
+    return recipe
+
+
 def from_go_tests(module: str, version: str, package: str, also: str, keep: Sequence[str], name: str) -> Recipe:
     """Build the test binary of a package of a module, and `NAME-tree`, which prints a tar of `keep` of its tree.
 
@@ -295,15 +315,19 @@ def from_go_tests(module: str, version: str, package: str, also: str, keep: Sequ
         go.write_module(requires=requires, language=source.language, replaces={})
         options = ["-mod=mod", "-p", "1", "-trimpath", "-ldflags", "-s -w", "-o", str(out / name)]
         go.run("test", "-c", *options, f"{module}/{package}")
-        tree = workshop.scratch / "tree.tar"
-        with tarfile.open(tree, "w") as archive:
-            for each in keep:
-                archive.add(source.directory / each, each, filter=_plain_member)
-        with (out / f"{name}-tree").open("wb") as script:
-            script.write(b'#!/bin/sh\n[ "$1" = -h ] || exec tail -n +4 "$0"\nexit\n' + tree.read_bytes())
+        _publish_tree(workshop, source.directory, keep, out / f"{name}-tree")
         return f"go {module}/{package}@v{version}"
 
     return recipe
+
+
+def _publish_tree(workshop: Workshop, directory: Path, keep: Sequence[str], target: Path) -> None:
+    """Write a program that prints a tar of `keep` of a directory."""
+    tree = workshop.scratch / "tree.tar"
+    with tarfile.open(tree, "w") as archive:
+        for each in keep:
+            archive.add(directory / each, each, filter=_plain_member)
+    target.write_bytes(b'#!/bin/sh\n[ "$1" = -h ] || exec tail -n +4 "$0"\nexit\n' + tree.read_bytes())
 
 
 def from_go_tables(module: str, version: str, name: str) -> Recipe:
@@ -601,6 +625,12 @@ PRODUCTS = (
         PROVIDER_SQL,
         (from_go_provider(f"{CONTRIB}/provider-sql", PROVIDER_SQL, "provider-sql"),),
         proof=("--help",),
+    ),
+    Product(
+        ("crossplane", "crossplane-tree"),
+        CROSSPLANE,
+        (from_crossplane("crossplane"),),
+        proof=("-h",),
     ),
     Product(
         ("crossplane-e2e", "crossplane-e2e-tree"),

@@ -7,20 +7,16 @@ import os
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 
 from planform.api.kinds import Object
-from planform.api.previews import ChangeClass
-from planform.preview.field_diffs import content_of, field_changes
 from planform.preview.sessions import Findings
 from planform.reconcile.context import ControllerContext
 from tests.controllers.composing import NOP, Platform
 from tests.harness.contexts import eventually
 from tests.preview.fleets import READY, Previews, config_map, patched, previews, templated
+from tests.preview.truth import Effects, Place, happened, predicted
 
-Place = tuple[str, str]
-"""An XR's name, and a resource's name in the composition."""
 XRS = int(os.environ.get("PREVIEW_TRUTH_XRS", "12"))
 CHANGES = int(os.environ.get("PREVIEW_TRUTH_CHANGES", "5"))
 
@@ -86,73 +82,6 @@ async def settled(platform: Platform, xrs: list[Object], revision: str) -> None:
     await platform.at_rest(*xrs)
 
 
-Fields = dict[str, Any]
-"""The values of fields afterwards, by path; None for one that is gone."""
-Effects = tuple[dict[Place, Fields], dict[Place, Fields], set[Place]]
-
-
-def predicted(found: Findings, xrs: list[Object]) -> Effects:
-    """By resource the fields that change and what they become, resources that come with their content, and those that
-    go."""
-    uids = {xr["metadata"]["name"]: own_of(xr) for xr in xrs}
-    classes: dict[str, ChangeClass] = {each.id: each for each in found.classes.classes()}
-    updates: dict[Place, Fields] = {}
-    creates: dict[Place, Fields] = {}
-    deletes: set[Place] = set()
-    for entry in found.entries:
-        for change in classes[entry.class_].changes if entry.class_ else ():
-            if not change.resource:
-                continue
-            place = (entry.name, change.resource)
-            if change.action == "Update":
-                updates[place] = {each.path: own(each.after, uids[entry.name]) for each in change.fields}
-            if change.action in ("Create", "Recreate"):
-                content = {each.path: own(each.after, uids[entry.name]) for each in change.fields}
-                creates[place] = {key: value for key, value in content.items() if key in SHOWN}
-            if change.action in ("Delete", "Recreate"):
-                deletes.add(place)
-    return updates, creates, deletes
-
-
-SHOWN = ("data", "spec")
-"""What a new resource is compared by: its name and status are only known then."""
-
-
-def own_of(xr: Object) -> dict[str, str]:
-    return {
-        "{name}": xr["metadata"]["name"],
-        "{namespace}": xr["metadata"]["namespace"],
-        "{uid}": xr["metadata"]["uid"],
-    }
-
-
-def own(value: Any, names: dict[str, str]) -> Any:
-    """A value with what is the XR's own in the place of placeholders."""
-    if value is msgspec.UNSET:
-        return None
-    if isinstance(value, dict):
-        return {key: own(each, names) for key, each in value.items()}
-    if isinstance(value, list):
-        return [own(each, names) for each in value]
-    for placeholder, name in names.items():
-        value = value.replace(placeholder, name) if isinstance(value, str) else value
-    return value
-
-
-def happened(before: dict[Place, Object], after: dict[Place, Object]) -> Effects:
-    updates: dict[Place, Fields] = {}
-    for place in before.keys() & after.keys():
-        changes = field_changes(content_of(before[place]), content_of(after[place]))
-        fields = {each.path: None if each.after is msgspec.UNSET else each.after for each in changes}
-        if fields:
-            updates[place] = fields
-    creates = {
-        place: {key: after[place][key] for key in SHOWN if after[place].get(key)}
-        for place in after.keys() - before.keys()
-    }
-    return updates, creates, before.keys() - after.keys()
-
-
 @pytest.mark.parametrize("seed", range(CHANGES))
 async def test_truth_of_a_generated_change(context: ControllerContext, unique: str, seed: int) -> None:
     random = Random(seed)
@@ -162,6 +91,10 @@ async def test_truth_of_a_generated_change(context: ControllerContext, unique: s
         xrs = await asked.fleet(XRS)
         await settled(platform, xrs, first["metadata"]["name"])
         await one_change(asked, platform, xrs, generated(random))
+
+
+def _said(found: Findings, xrs: list[Object]) -> Effects:
+    return predicted(found.classes.classes(), found.entries, xrs)
 
 
 async def one_change(asked: Previews, platform: Platform, xrs: list[Object], steps: list[Object]) -> None:
@@ -175,14 +108,14 @@ async def one_change(asked: Previews, platform: Platform, xrs: list[Object], ste
     await settled(platform, xrs, revision["metadata"]["name"])
 
     async def same() -> bool:
-        return happened(before, await snapshot(platform, xrs)) == predicted(found, xrs)
+        return happened(before, await snapshot(platform, xrs)) == _said(found, xrs)
 
     try:
         await eventually(same, "what was previewed happens", seconds=10)
     finally:
-        assert happened(before, await snapshot(platform, xrs)) == predicted(found, xrs)
+        assert happened(before, await snapshot(platform, xrs)) == _said(found, xrs)
     unknown = sum(len(each.unstable) + len(each.waits) for each in found.entries)
-    fields = sum(len(paths) for paths in predicted(found, xrs)[0].values()) + len(xrs)
+    fields = sum(len(paths) for paths in _said(found, xrs)[0].values()) + len(xrs)
     assert unknown <= fields * 0.02
 
 
