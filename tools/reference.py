@@ -34,6 +34,7 @@ from planform.blueprints.functions.policy import VARIABLES
 from planform.blueprints.shipped import shipped_catalogue
 from planform.cli.control_plane.crossplane_flags import ALWAYS_ON
 from planform.cli.main import root
+from planform.cli.spellings import ALIASES
 from planform.errors import ApiError, PlanformError
 from planform.features import FEATURES
 from planform.store import HistoryLimits
@@ -112,6 +113,7 @@ def pages() -> dict[Path, str]:
     """Every generated page and what it must hold. Raises Unexplained."""
     made = {
         FOLDER / "cli.md": _cli(),
+        FOLDER / "crossplane-spellings.md": _crossplane_spellings(),
         FOLDER / "errors.md": _errors(),
         FOLDER / "features.md": _features(),
         FOLDER / "kinds.md": _kinds(),
@@ -411,6 +413,23 @@ def _features() -> Iterator[str]:
     yield ""
     rows = ((f"`{f.name}`", "on" if f.default else "off", f.stage, _cell(f.summary)) for f in FEATURES.values())
     yield from _table(("gate", "default", "stage", "what it does"), rows)
+
+
+def _crossplane_spellings() -> Iterator[str]:
+    yield "# Spellings of the crossplane tool"
+    yield ""
+    yield "`planform compat crossplane WORDS` runs a command line that was written for the `crossplane` tool, today's"
+    yield "or an older one's, or that stands in a design. So does a link named `crossplane` or `kubectl-crossplane`"
+    yield "that leads to planform, for scripts that cannot be changed:"
+    yield ""
+    yield "```sh"
+    yield 'ln -s "$(command -v planform)" ~/bin/crossplane'
+    yield "```"
+    yield ""
+    yield "What is not listed is spelled as planform spells it (`function build`, `xpkg push`, `version` ...)."
+    yield ""
+    rows = ((f"`{' '.join(theirs)}`", f"`{' '.join(ours)}`") for theirs, ours in ALIASES.items())
+    yield from _table(("crossplane", "planform"), rows)
 
 
 def _phase_functions() -> Iterator[str]:

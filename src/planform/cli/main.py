@@ -11,12 +11,16 @@ import keyword
 import os
 import sys
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
 from planform import __version__
+from planform.cli.spellings import respelled
 from planform.errors import PlanformError, UsageError, system_words
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 TIMED_OUT: Final = 3
 _CONTAINERS_BEFORE_COLLECTION: Final = 50_000
@@ -90,6 +94,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "features": ("planform.cli.about", "List the feature gates."),
         "version": ("planform.cli.about", "Show the versions of planform and of a control plane."),
         "completion": ("planform.cli.about", "Print the completion script for a shell."),
+        "compat": ("planform.cli.compat", "Run command lines that were written for other tools."),
     },
 }
 _COMMANDS: Final = {name: found for commands in _SECTIONS.values() for name, found in commands.items()}
@@ -115,6 +120,14 @@ class _Commands(click.Group):
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), summary) for name, (_, summary) in commands.items()])
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table, too: click would import every command whose name begins so."""
+        from click.shell_completion import CompletionItem
+
+        named = {name: summary for name, (_, summary) in _COMMANDS.items() if name.startswith(incomplete)}
+        offered = [CompletionItem(name, help=summary) for name, summary in named.items()]
+        return offered + click.Command.shell_complete(self, context, incomplete)
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -150,50 +163,29 @@ def _welcome() -> str:
     return "\n".join([*lines, "", "planform --help lists all commands."])
 
 
-_ALIASES: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
-    ("composition", "render"): ("render",),
-    ("alpha", "render"): ("render",),
-    ("beta", "render"): ("render",),
-    ("resource", "validate"): ("validate",),
-    ("beta", "validate"): ("validate",),
-    ("alpha", "validate"): ("validate",),
-    ("beta", "convert", "pipeline-composition"): ("convert",),
-    ("beta", "convert"): ("convert",),
-    ("composition", "convert"): ("convert",),
-    ("resource", "trace"): ("trace",),
-    ("beta", "trace"): ("trace",),
-    ("alpha", "trace"): ("trace",),
-    ("init", "function"): ("function", "init"),
-    ("build", "function"): ("function", "build"),
-    ("push", "function"): ("function", "push"),
-    ("init", "configuration"): ("xpkg", "init", "--kind", "configuration"),
-    ("init", "provider"): ("xpkg", "init", "--kind", "provider"),
-    ("build", "configuration"): ("xpkg", "build"),
-    ("build", "provider"): ("xpkg", "build"),
-    ("push", "configuration"): ("xpkg", "push"),
-    ("push", "provider"): ("xpkg", "push"),
-    ("alpha", "xpkg"): ("xpkg",),
-    ("beta", "xpkg"): ("xpkg",),
-    ("completions",): ("completion",),
+_NAMES: Final = {
+    "kubectl-planform": "kubectl planform",
+    "kubectl-crossplane": "kubectl crossplane",
+    "crossplane": "crossplane",
 }
-"""How the designs and other tools spell what we have; scripts written for them keep working."""
-
-
-def _respelled(arguments: list[str]) -> list[str]:
-    for words, command in _ALIASES.items():
-        if tuple(arguments[: len(words)]) == words:
-            return [*command, *arguments[len(words) :]]
-    return arguments
+"""What users call this program, by the name of the file that they ran."""
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run a command and end the process with its exit code."""
+    """Run a command and end the process with its exit code. What it is called by says which tool it stands for."""
     gc.set_threshold(_CONTAINERS_BEFORE_COLLECTION)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its library tells of each fork otherwise, on our stderr
+    called = os.path.basename(sys.argv[0])  # noqa: PTH119  # pathlib is for commands that need it
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        code = root.main(
-            _respelled(sys.argv[1:] if arguments is None else arguments), prog_name="planform", standalone_mode=False
-        )
+        if called.startswith("kubectl"):
+            from planform.cli import kubectl_plugin
+
+            kubectl_plugin.use_kubectls_control_plane()
+            if called == kubectl_plugin.COMPLETER:
+                kubectl_plugin.complete(root, words)
+                sys.exit(0)
+        code = root.main(respelled(words), prog_name=_NAMES.get(called, "planform"), standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)

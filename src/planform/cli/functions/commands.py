@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,12 @@ for command in (list_functions, revisions, describe, logs, diff, activate, deact
 
 
 @function.command()
-@click.argument("name")
-@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where.  [default: ./NAME]")
+@click.argument("name", default="")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where.  [default: ./NAME, or here without one]",
+)
 @click.option("--template", default="", metavar="DIR|GIT", help="Copy this directory or repository instead.")
 @click.option(
     "--language",
@@ -56,9 +61,13 @@ for command in (list_functions, revisions, describe, logs, diff, activate, deact
     help="What it is written in.",
 )
 def init(name: str, directory: Path | None, template: str, language: str) -> None:
-    """Start a new function: code, tests that pass, an example to render, and a package definition."""
+    """Start a new function: code, tests that pass, an example to render, and a package definition.
+
+    Without NAME it is named after the directory, which is this one unless --directory says another.
+    """
     target = directory or Path(name)
-    if target.exists() and any(target.iterdir()):
+    name = name or target.resolve().name
+    if target.exists() and any(each.name != ".git" for each in target.iterdir()):
         raise UsageError(f"{target} is not empty", hint="choose another --directory")
     if template:
         _copy_template(template, target)
@@ -67,8 +76,9 @@ def init(name: str, directory: Path | None, template: str, language: str) -> Non
             file = target / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-    say(f"{target} is ready:")
-    say(f"  cd {target}")
+    say(f"{target.resolve() if target == Path() else target} is ready:")
+    if target != Path():
+        say(f"  cd {target}")
     if language == "go" and not template:
         say("  go mod tidy && go test ./... && CGO_ENABLED=0 go build -o function .")
         say(f"  planform render example/xr.yaml example/composition.yaml --function {name}=./function")
@@ -81,13 +91,22 @@ def _copy_template(template: str, target: Path) -> None:
     if Path(template).is_dir():
         shutil.copytree(template, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git", "__pycache__"))
         return
-    done = subprocess.run(
-        ["git", "clone", "--depth", "1", "--", template, str(target)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        message = (done.stderr.strip().splitlines() or ["git said nothing"])[-1]
-        raise UsageError(f"cannot copy template {template}: {message}", hint="give a directory or a git repository")
-    shutil.rmtree(target / ".git", ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        clone = Path(scratch) / "template"
+        command = ["git", "clone", "--depth", "1", "--", _repository(template), str(clone)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            message = (done.stderr.strip().splitlines() or ["git said nothing"])[-1]
+            raise UsageError(f"cannot copy template {template}: {message}", hint="give a directory or a git repository")
+        _copy_template(str(clone), target)
+
+
+def _repository(template: str) -> str:
+    """What git is asked for: designs and Go write a repository without the scheme, and Crossplane's have moved."""
+    name = template.removeprefix("https://").removesuffix(".git").removesuffix("/")
+    if name.startswith("github.com/crossplane/fn-template-"):
+        return "https://" + name.replace("/fn-template-", "/function-template-")
+    return f"https://{template}" if template.startswith("github.com/") else template
 
 
 @function.command(context_settings={"ignore_unknown_options": True})
